@@ -1,0 +1,47 @@
+/*
+ * Every limit of the program in one place. A limit that is a matter of taste is a setting
+ * (schema/settings.def); these are the hard ones.
+ */
+#ifndef SHEAF_LIMITS_H
+#define SHEAF_LIMITS_H
+
+#include <assert.h>
+
+/* Job input. */
+#define JOB_BYTES_MAX        (16u << 20) /* one job line or record value */
+#define JOB_JSON_DEPTH_MAX   64          /* nesting of objects and arrays */
+#define JOB_NUMBER_BYTES_MAX 64          /* length of one number token */
+#define JOB_ID_BYTES_MAX     512         /* custom_id, run_id */
+#define JOB_DOCUMENTS_MAX    1024
+#define JOB_MESSAGES_MAX     1024
+#define JOB_STOPS_MAX        16
+#define JOB_STOP_BYTES_MAX   256
+#define JOB_BIAS_MAX         1024
+#define JOB_STOP_TOKENS_MAX  32
+#define JOB_METADATA_PAIRS   16
+
+/* Model files; the reasons are in model/gguf.h. */
+#define GGUF_KV_MAX           65536
+#define GGUF_TENSORS_MAX      65536
+#define GGUF_KEY_BYTES_MAX    256
+#define GGUF_STRING_BYTES_MAX (16u << 20)
+#define GGUF_ARRAY_ITEMS_MAX  (1u << 24)
+#define MODEL_LAYERS_MAX      512
+#define MODEL_HEAD_DIM_MAX    512
+#define MODEL_CONTEXT_MAX     (1u << 24)
+#define TOKEN_BYTES_MAX       65536
+
+/* Engine. */
+#define KV_PAGE_TOKENS     32  /* tokens of one KV page: also attention's key block */
+#define ENGINE_SEQS_MAX    256 /* sequences in flight */
+#define ENGINE_THREADS_MAX 64
+#define STEP_ROWS_MAX      4096 /* rows of one step */
+
+/* Delivery. */
+#define INFLIGHT_SPAN_MAX 16384 /* offsets between the low watermark and the newest job */
+
+static_assert((KV_PAGE_TOKENS & (KV_PAGE_TOKENS - 1)) == 0, "page arithmetic uses shifts");
+static_assert(STEP_ROWS_MAX >= ENGINE_SEQS_MAX, "every sequence can decode in one step");
+static_assert(JOB_STOP_BYTES_MAX < JOB_BYTES_MAX, "a stop string is part of a job");
+
+#endif

@@ -1,0 +1,19 @@
+#include "base/rng.h"
+
+static uint64_t mix(uint64_t z)
+{
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint64_t rng_bits(uint64_t seed, uint64_t stream, uint64_t counter)
+{
+    return mix(mix(mix(seed) ^ stream) ^ counter);
+}
+
+double rng_uniform(uint64_t seed, uint64_t stream, uint64_t counter)
+{
+    return (double)(rng_bits(seed, stream, counter) >> 11) * 0x1.0p-53;
+}

@@ -1,0 +1,144 @@
+/*
+ * The engine: tokens in, tokens out. It knows nothing of JSON, Kafka or SQLite.
+ *
+ * One step computes a ragged list of rows: prefill chunks and decode tokens of any number of
+ * sequences. The caller submits sequences, calls engine_step until it has what it wants, and
+ * collects finished sequences. All large memory is taken in engine_open from a plan that
+ * engine_plan describes; a step allocates nothing.
+ *
+ * A sequence's tokens are a function of the model, the kernel table, the engine's number
+ * formats, its prompt and its sampling parameters; never of what runs beside it, of chunk
+ * sizes or of the number of threads.
+ *
+ * Thread: one thread owns an engine; it drives a pool of helpers of its own.
+ */
+#ifndef SHEAF_ENGINE_H
+#define SHEAF_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/sample.h"
+#include "kernels.h"
+#include "model/model.h"
+
+struct engine;
+
+struct engine_options {
+    size_t n_threads;    /* 0: one per online CPU */
+    size_t batch;        /* sequences that decode together */
+    size_t step_tokens;  /* rows of one step at most */
+    size_t chunk_tokens; /* prompt tokens of one sequence per step at most */
+    size_t context;      /* longest sequence; 0: the model's own */
+    size_t kv_bytes;     /* memory of the KV pool; 0: enough for batch sequences of context,
+                            at most a quarter of the machine's memory */
+    enum kv_type kv_type;
+    enum act_kind activations; /* ACT_INT8 is fast; ACT_F32 is the reference */
+};
+
+/* What engine_open took, for the start-up print and the database. */
+struct engine_plan {
+    size_t weights_bytes;
+    size_t kv_bytes;
+    size_t activations_bytes;
+    size_t kv_pages;
+    size_t context;
+    size_t n_threads;
+};
+
+enum finish_reason {
+    FINISH_EOS,       /* the model ended its turn */
+    FINISH_STOP,      /* a stop string or stop token of the request */
+    FINISH_LENGTH,    /* max_tokens */
+    FINISH_CONTEXT,   /* the context is full */
+    FINISH_CANCELLED, /* engine_cancel */
+};
+
+struct seq_request {
+    const int32_t *prompt; /* copied */
+    size_t n_prompt;       /* >= 1 */
+    size_t max_tokens;     /* >= 1 */
+    size_t min_tokens;     /* ends and stops do not count before this many */
+    bool ignore_eos;
+    bool include_stop; /* keep the stop string in the text */
+    struct sample_params sample;
+    const char *const *stops; /* NUL-free byte strings, copied */
+    size_t n_stops;
+    const int32_t *stop_tokens; /* copied */
+    size_t n_stop_tokens;
+    void *user; /* comes back with the result */
+};
+
+struct seq_result {
+    void *user;
+    enum finish_reason reason;
+    int stop_index;        /* which stop string, or -1 */
+    int32_t stop_token;    /* which token ended it, or TOKEN_NONE */
+    const int32_t *tokens; /* generated, the ending token included */
+    size_t n_tokens;
+    const char *text; /* decoded bytes, cut before the stop string */
+    size_t text_bytes;
+    size_t n_prompt;
+    size_t n_cached; /* prompt tokens that came from the prefix cache */
+    size_t n_steps;  /* engine steps that computed a row of it */
+    size_t n_chunks; /* of them with prompt rows */
+    size_t n_preempted;
+    size_t kv_pages_peak;
+    int64_t submitted_us; /* monotonic clock */
+    int64_t scheduled_us; /* first step that computed a row of it */
+    int64_t first_token_us;
+    int64_t last_token_us;
+    int64_t gap_us_max; /* longest time between two of its tokens */
+};
+
+/* Totals since engine_open; the accounting identities of the report rest on them. */
+struct engine_counters {
+    uint64_t steps;
+    uint64_t rows;
+    uint64_t prompt_tokens; /* of finished sequences */
+    uint64_t
+        computed_tokens; /* prompt rows computed, recomputation after preemption included */
+    uint64_t cached_tokens;
+    uint64_t generated_tokens;
+    uint64_t preemptions;
+    int64_t busy_us;    /* inside engine_step */
+    int64_t prefill_us; /* steps' time, shared out by rows */
+    int64_t decode_us;
+};
+
+/* The model is borrowed and must outlive the engine. Weights are packed here. */
+int engine_open(const struct model *m, const struct engine_options *options,
+                struct engine **out, struct err *e);
+void engine_close(struct engine *eng);
+struct engine_plan engine_plan(const struct engine *eng);
+struct engine_counters engine_counters(const struct engine *eng);
+const struct kernels *engine_kernels(const struct engine *eng);
+
+/*
+ * Queues a sequence. ERR_CONTEXT with both numbers when the prompt leaves no room for a token,
+ * ERR_LIMIT when it can never fit the pool; both with ERR_JOB.
+ */
+int engine_submit(struct engine *eng, const struct seq_request *req, struct err *e);
+size_t engine_active(const struct engine *eng); /* submitted, result not yet collected */
+bool engine_has_room(const struct engine *eng); /* another sequence would run at once */
+
+/* Computes one step; *worked is false when there was nothing to do. */
+int engine_step(struct engine *eng, bool *worked, struct err *e);
+
+/* The next finished sequence, or false. The result lives until the next engine_collect,
+ * engine_step or engine_close. */
+bool engine_collect(struct engine *eng, struct seq_result *out);
+
+/* Ends every unfinished sequence as FINISH_CANCELLED at the next step's border. */
+void engine_cancel_all(struct engine *eng);
+
+/*
+ * Logits of every position of one token list, through the same steps (chunked) but outside the
+ * queue; for golden tests and perplexity. logits: [n, V]. No sequence may be active.
+ */
+int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *logits,
+                  struct err *e);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * Text <-> token ids: byte-level BPE (pre-tokenisers gpt-2, smollm/starcoder, llama-bpe, qwen2,
+ * default) and SentencePiece-BPE (llama). An unknown pre-tokeniser or tokenizer model is
+ * refused by name, never guessed.
+ *
+ * Text that comes from a job can never become a special token: encoding takes spans, and only
+ * a span marked `special` (the chat template's own text) is searched for special tokens. The
+ * spans are joined before pre-tokenisation, so that a border between template and content
+ * does not change how the text around it is cut.
+ *
+ * Invalid UTF-8 in a span: each byte that does not start or continue a valid sequence
+ * (Unicode table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF) is encoded as
+ * the one byte it is, and comes back as that byte on decode.
+ *
+ * Thread: read-only after opening, any.
+ */
+#ifndef SHEAF_TOKENIZER_H
+#define SHEAF_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "model/gguf.h"
+
+struct tokenizer;
+
+enum { TOKEN_NONE = -1 };
+
+struct token_span {
+    const char *text; /* any bytes; need not be NUL-terminated */
+    size_t length;
+    bool special; /* special tokens in it are recognised */
+};
+
+struct token_list {
+    int32_t *ids; /* owned; free with token_list_fini */
+    size_t length;
+    size_t capacity;
+};
+void token_list_fini(struct token_list *list);
+int token_list_append(struct token_list *list, int32_t id, struct err *e);
+
+int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e);
+void tokenizer_close(struct tokenizer *tok);
+
+/* Appends the ids of the spans, read as one text; add_bos puts BOS in front if the model wants
+ * one and the ids do not begin with it already. */
+int tokenizer_encode(const struct tokenizer *tok, const struct token_span *spans,
+                     size_t n_spans, bool add_bos, struct token_list *out, struct err *e);
+
+/* The bytes of one token as decoding yields them (for SentencePiece with the leading space
+ * still there); empty for control tokens. Borrowed. id must be < n_vocab. */
+struct gguf_str tokenizer_piece(const struct tokenizer *tok, int32_t id);
+/* The token's text as stored in the vocabulary ("<|im_end|>", "Ġthe"). Borrowed. */
+struct gguf_str tokenizer_token_text(const struct tokenizer *tok, int32_t id);
+/* Ids -> bytes, without the space that SentencePiece puts in front of a text. Appends. */
+struct buf;
+int tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t n, struct buf *out,
+                     struct err *e);
+/* True when decode drops one leading space of a text's first token (SentencePiece). */
+bool tokenizer_strips_leading_space(const struct tokenizer *tok);
+
+size_t tokenizer_vocab_size(const struct tokenizer *tok);
+const char *tokenizer_kind(const struct tokenizer *tok); /* "bpe/smollm", "spm" */
+int32_t tokenizer_bos(const struct tokenizer *tok);      /* or TOKEN_NONE */
+int32_t tokenizer_eos(const struct tokenizer *tok);
+bool tokenizer_is_control(const struct tokenizer *tok, int32_t id);
+/* Tokens that end a generation: eos, eot, eom and the well-known texts of such tokens. */
+bool tokenizer_is_end(const struct tokenizer *tok, int32_t id);
+/* The id whose stored text is exactly this, or TOKEN_NONE. */
+int32_t tokenizer_find(const struct tokenizer *tok, const char *text, size_t length);
+
+#endif
