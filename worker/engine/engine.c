@@ -1,0 +1,527 @@
+#include "engine/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "engine/forward.h"
+#include "engine/memory.h"
+#include "engine/sched.h"
+#include "engine/stop.h"
+#include "engine/weights.h"
+
+struct engine {
+    const struct model *model;
+    struct engine_options options; /* with every 0 replaced by what was chosen */
+    struct kernels kernels;
+    struct weights weights;
+    struct pool *threads;
+    struct kvpool *kvpool;
+    struct sched *sched;
+    struct forward *forward;
+    struct sampler **samplers; /* [threads] */
+    struct step_plan plan;
+    int32_t *drawn; /* [n_logits_max] tokens of the step */
+
+    struct seq **done; /* finished, not yet collected; in order of finishing */
+    size_t n_done;
+    size_t done_capacity;
+    struct seq *collected; /* whose result the caller may still look at */
+    size_t n_active;
+    bool cancel;
+    struct engine_counters counters;
+};
+
+/* ------------------------------------------------------------------ opening */
+
+static size_t online_cpus(void)
+{
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    if (n < 1)
+        return 1;
+    return n < ENGINE_THREADS_MAX ? (size_t)n : ENGINE_THREADS_MAX;
+}
+
+static int choose_options(const struct model *m, struct engine_options *o, struct err *e)
+{
+    if (o->n_threads == 0)
+        o->n_threads = online_cpus();
+    if (o->context == 0)
+        o->context = m->config.context;
+    if (o->context > m->config.context)
+        return ERR_SET(e, ERR_CONFIG,
+                       "context %zu is more than the model's own %zu; lower context",
+                       o->context, m->config.context);
+    if (o->batch < 1 || o->batch > ENGINE_SEQS_MAX)
+        return ERR_SET(e, ERR_CONFIG, "batch %zu is outside 1..%d", o->batch, ENGINE_SEQS_MAX);
+    if (o->step_tokens < o->batch)
+        o->step_tokens = o->batch;
+    if (o->step_tokens > STEP_ROWS_MAX)
+        return ERR_SET(e, ERR_CONFIG, "step_tokens %zu is more than %d", o->step_tokens,
+                       STEP_ROWS_MAX);
+    return 0;
+}
+
+/* The pool holds the batch at full context, or what a quarter of the machine's memory holds. */
+static size_t choose_pages(const struct engine_options *o, const struct kvpool_shape *shape)
+{
+    const size_t page_bytes = kvpool_page_bytes(shape);
+    const size_t one = seq_pages_for(o->context);
+    if (o->kv_bytes > 0)
+        return o->kv_bytes / page_bytes;
+    const size_t affordable = memory_machine_bytes() / 4 / page_bytes;
+    const size_t wanted = one * o->batch;
+    return wanted < affordable || affordable == 0 ? wanted : affordable;
+}
+
+static int open_kvpool(struct engine *eng, struct err *e)
+{
+    const struct model_config *c = &eng->model->config;
+    struct kvpool_shape shape = {
+        .n_layers = c->n_layers,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .type = eng->options.kv_type,
+    };
+    shape.n_pages = choose_pages(&eng->options, &shape);
+    if (shape.n_pages < 1 || shape.n_pages > INT32_MAX)
+        return ERR_SET(e, ERR_CONFIG,
+                       "kv.mb gives %zu KV pages of %zu KiB; at least 1 is needed",
+                       shape.n_pages, kvpool_page_bytes(&shape) >> 10);
+    eng->options.kv_bytes = shape.n_pages * kvpool_page_bytes(&shape);
+    return kvpool_open(&shape, &eng->kvpool, e);
+}
+
+static int open_parts(struct engine *eng, struct err *e)
+{
+    const struct engine_options *o = &eng->options;
+    TRY(kernels_open(&eng->kernels, e));
+    TRY(weights_open(eng->model, &eng->weights, e));
+    TRY(pool_open(o->n_threads, &eng->threads, e));
+    TRY(open_kvpool(eng, e));
+    const struct sched_limits limits = {
+        .batch = o->batch, .step_tokens = o->step_tokens, .chunk_tokens = o->chunk_tokens};
+    TRY(sched_open(&limits, eng->kvpool, &eng->sched, e));
+    const struct forward_options forward = {.n_rows_max = o->step_tokens,
+                                            .n_logits_max = o->batch,
+                                            .activations = o->activations,
+                                            .kv_type = o->kv_type};
+    TRY(forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
+                     &forward, &eng->forward, e));
+    eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
+    eng->drawn = calloc(o->batch, sizeof eng->drawn[0]);
+    eng->samplers = calloc(o->n_threads, sizeof eng->samplers[0]);
+    if (!eng->plan.segments || !eng->drawn || !eng->samplers)
+        return ERR_SET(e, ERR_NOMEM, "no memory for a batch of %zu", o->batch);
+    for (size_t i = 0; i < o->n_threads; i++)
+        TRY(sampler_open(eng->model->config.n_vocab, &eng->samplers[i], e));
+    return 0;
+}
+
+int engine_open(const struct model *m, const struct engine_options *options,
+                struct engine **out, struct err *e)
+{
+    struct engine *eng = calloc(1, sizeof *eng);
+    if (!eng)
+        return ERR_SET(e, ERR_NOMEM, "no memory for the engine");
+    eng->model = m;
+    eng->options = *options;
+    int rc = choose_options(m, &eng->options, e);
+    if (rc == 0)
+        rc = open_parts(eng, e);
+    if (rc != 0) {
+        engine_close(eng);
+        return rc;
+    }
+    *out = eng;
+    return 0;
+}
+
+void engine_close(struct engine *eng)
+{
+    if (!eng)
+        return;
+    while (eng->sched && sched_at(eng->sched, 0)) {
+        struct seq *seq = sched_at(eng->sched, 0);
+        sched_remove(eng->sched, seq);
+        seq_close(seq);
+    }
+    for (size_t i = 0; i < eng->n_done; i++)
+        seq_close(eng->done[i]);
+    seq_close(eng->collected);
+    for (size_t i = 0; eng->samplers && i < eng->options.n_threads; i++)
+        sampler_close(eng->samplers[i]);
+    free(eng->samplers);
+    free(eng->done);
+    free(eng->drawn);
+    free(eng->plan.segments);
+    forward_close(eng->forward);
+    sched_close(eng->sched);
+    kvpool_close(eng->kvpool);
+    pool_close(eng->threads);
+    weights_close(&eng->weights);
+    free(eng);
+}
+
+struct engine_plan engine_plan(const struct engine *eng)
+{
+    return (struct engine_plan){
+        .weights_bytes = eng->weights.block_bytes,
+        .kv_bytes = kvpool_bytes(eng->kvpool),
+        .activations_bytes = forward_bytes(eng->forward),
+        .kv_pages = kvpool_pages(eng->kvpool),
+        .context = eng->options.context,
+        .n_threads = eng->options.n_threads,
+    };
+}
+
+struct engine_counters engine_counters(const struct engine *eng)
+{
+    return eng->counters;
+}
+
+const struct kernels *engine_kernels(const struct engine *eng)
+{
+    return &eng->kernels;
+}
+
+/* ------------------------------------------------------------------ submitting */
+
+static int check_tokens(const struct engine *eng, const struct seq_request *req, struct err *e)
+{
+    const size_t n_vocab = eng->model->config.n_vocab;
+    for (size_t i = 0; i < req->n_prompt; i++)
+        if (req->prompt[i] < 0 || (size_t)req->prompt[i] >= n_vocab)
+            return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB,
+                                 "prompt token %d is outside the vocabulary of %zu",
+                                 req->prompt[i], n_vocab);
+    for (size_t i = 0; i < req->sample.n_bias; i++)
+        if (req->sample.bias[i].id < 0 || (size_t)req->sample.bias[i].id >= n_vocab)
+            return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB,
+                                 "logit_bias token %d is outside the vocabulary of %zu",
+                                 req->sample.bias[i].id, n_vocab);
+    return 0;
+}
+
+static int check_room(const struct engine *eng, const struct seq_request *req, struct err *e)
+{
+    const size_t context = eng->options.context;
+    if (req->n_prompt < 1)
+        return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB, "the prompt has no token");
+    if (req->max_tokens < 1)
+        return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB, "max_tokens must be at least 1");
+    if (req->n_prompt >= context)
+        return ERR_SET_FLAGS(
+            e, ERR_CONTEXT, ERR_JOB,
+            "the prompt has %zu tokens; the context is %zu and needs room for at "
+            "least one token of the answer",
+            req->n_prompt, context);
+    const size_t room = context - req->n_prompt;
+    const size_t n = req->n_prompt + (req->max_tokens < room ? req->max_tokens : room);
+    if (seq_pages_for(n) > kvpool_pages(eng->kvpool))
+        return ERR_SET_FLAGS(
+            e, ERR_LIMIT, ERR_JOB,
+            "prompt and answer may take %zu tokens; the KV cache holds %zu (raise "
+            "kv.mb or lower max_tokens)",
+            n, kvpool_pages(eng->kvpool) * KV_PAGE_TOKENS);
+    return 0;
+}
+
+/* One slot more for every sequence that is active, so that finishing cannot fail. */
+static int make_done_room(struct engine *eng, struct err *e)
+{
+    if (eng->n_active < eng->done_capacity)
+        return 0;
+    const size_t capacity = 2 * eng->n_active + 16;
+    struct seq **done = realloc(eng->done, capacity * sizeof done[0]);
+    if (!done)
+        return ERR_SET(e, ERR_NOMEM, "no memory for %zu sequences", capacity);
+    eng->done = done;
+    eng->done_capacity = capacity;
+    return 0;
+}
+
+int engine_submit(struct engine *eng, const struct seq_request *req, struct err *e)
+{
+    TRY(check_room(eng, req, e));
+    TRY(check_tokens(eng, req, e));
+    TRY(make_done_room(eng, e));
+    struct seq *seq = NULL;
+    TRY(seq_open(req, eng->options.context, &seq, e));
+    const int rc = sched_add(eng->sched, seq, e);
+    if (rc != 0) {
+        seq_close(seq);
+        return rc;
+    }
+    eng->n_active++;
+    return 0;
+}
+
+size_t engine_active(const struct engine *eng)
+{
+    return eng->n_active;
+}
+
+bool engine_has_room(const struct engine *eng)
+{
+    return sched_n_running(eng->sched) + sched_n_waiting(eng->sched) < eng->options.batch;
+}
+
+void engine_cancel_all(struct engine *eng)
+{
+    eng->cancel = true;
+}
+
+/* ------------------------------------------------------------------ stepping */
+
+static void finish(struct engine *eng, struct seq *seq, enum finish_reason reason)
+{
+    sched_remove(eng->sched, seq);
+    seq->reason = reason;
+    eng->counters.prompt_tokens += seq->n_prompt;
+    eng->counters.generated_tokens += seq_n_output(seq);
+    eng->counters.preemptions += seq->n_preempted;
+    ASSERT(eng->n_done < eng->done_capacity);
+    eng->done[eng->n_done++] = seq;
+}
+
+static void forbid_ends(const struct engine *eng, float *logits)
+{
+    const struct tokenizer *tok = eng->model->tokenizer;
+    for (size_t id = 0; id < eng->model->config.n_vocab; id++)
+        if (tokenizer_is_end(tok, (int32_t)id))
+            logits[id] = -INFINITY;
+}
+
+static bool is_plain_greedy(const struct sample_params *p)
+{
+    return p->temperature == 0 && p->n_bias == 0 && p->repetition_penalty == 1 &&
+           p->presence_penalty == 0 && p->frequency_penalty == 0;
+}
+
+static void sample_item(void *ctx, size_t item, size_t thread)
+{
+    struct engine *eng = ctx;
+    const struct step_segment *segment = NULL;
+    for (size_t i = 0; i < eng->plan.n_segments; i++)
+        if (eng->plan.segments[i].n_logits > 0 && eng->plan.segments[i].logits_row == item)
+            segment = &eng->plan.segments[i];
+    const struct seq *seq = segment->seq;
+    float *logits = forward_logits(eng->forward, item);
+    if (seq_n_output(seq) < seq->req.min_tokens)
+        forbid_ends(eng, logits);
+    if (is_plain_greedy(&seq->req.sample))
+        eng->drawn[item] = (int32_t)eng->kernels.argmax(logits, eng->model->config.n_vocab);
+    else
+        eng->drawn[item] = sample_token(eng->samplers[thread], &seq->req.sample, logits,
+                                        seq->tokens, seq->n_prompt, seq->n_tokens);
+}
+
+/* Adds the token's text; returns how many bytes came. */
+static size_t append_text(const struct engine *eng, struct seq *seq, int32_t token)
+{
+    struct gguf_str piece = tokenizer_piece(eng->model->tokenizer, token);
+    const bool first = seq->text.length == 0 && seq_n_output(seq) == 1;
+    if (first && piece.length > 0 && piece.data[0] == ' ' &&
+        tokenizer_strips_leading_space(eng->model->tokenizer)) {
+        piece.data++;
+        piece.length--;
+    }
+    buf_append(&seq->text, piece.data, piece.length);
+    return piece.length;
+}
+
+static bool is_stop_token(const struct seq *seq, int32_t token)
+{
+    for (size_t i = 0; i < seq->req.n_stop_tokens; i++)
+        if (seq->stop_tokens[i] == token)
+            return true;
+    return false;
+}
+
+/* True when the sequence ends with this token; says why. */
+static bool ends_with(struct engine *eng, struct seq *seq, int32_t token, size_t new_bytes,
+                      enum finish_reason *reason)
+{
+    const bool may_stop = seq_n_output(seq) > seq->req.min_tokens || seq->req.min_tokens == 0;
+    struct stop_match match;
+    if (may_stop && stop_find(buf_str(&seq->text), seq->text.length, new_bytes, seq->stops,
+                              seq->req.n_stops, &match)) {
+        seq->stop_index = (int)match.index;
+        const size_t kept =
+            match.offset + (seq->req.include_stop ? strlen(seq->stops[match.index]) : 0);
+        buf_truncate(&seq->text, kept);
+        *reason = FINISH_STOP;
+        return true;
+    }
+    if (may_stop && is_stop_token(seq, token)) {
+        seq->stop_token = token;
+        buf_truncate(&seq->text, seq->text.length - new_bytes);
+        *reason = FINISH_STOP;
+        return true;
+    }
+    if (!seq->req.ignore_eos && tokenizer_is_end(eng->model->tokenizer, token)) {
+        seq->stop_token = token;
+        buf_truncate(&seq->text, seq->text.length - new_bytes);
+        *reason = FINISH_EOS;
+        return true;
+    }
+    if (seq_n_output(seq) == seq->req.max_tokens) {
+        *reason = FINISH_LENGTH;
+        return true;
+    }
+    *reason = FINISH_CONTEXT;
+    return seq->n_tokens == seq->capacity;
+}
+
+static void accept_token(struct engine *eng, struct seq *seq, int32_t token, int64_t now_us)
+{
+    seq->tokens[seq->n_tokens++] = token;
+    if (seq_n_output(seq) == 1)
+        seq->first_token_us = now_us;
+    else if (now_us - seq->last_token_us > seq->gap_us_max)
+        seq->gap_us_max = now_us - seq->last_token_us;
+    seq->last_token_us = now_us;
+    const size_t new_bytes = append_text(eng, seq, token);
+    enum finish_reason reason;
+    if (ends_with(eng, seq, token, new_bytes, &reason))
+        finish(eng, seq, reason);
+}
+
+/* The step's time goes to prefill and decode by their rows. */
+static void count_step(struct engine *eng, int64_t began_us, int64_t ended_us)
+{
+    struct engine_counters *c = &eng->counters;
+    size_t n_prefill = 0;
+    for (size_t i = 0; i < eng->plan.n_segments; i++) {
+        const struct step_segment *segment = &eng->plan.segments[i];
+        struct seq *seq = segment->seq;
+        const bool prefills = segment->position < seq->n_prompt;
+        n_prefill += prefills ? segment->n_rows : 0;
+        seq->n_steps++;
+        seq->n_chunks += prefills;
+        if (seq->scheduled_us == 0)
+            seq->scheduled_us = began_us;
+    }
+    const int64_t spent_us = ended_us - began_us;
+    const int64_t prefill_us = spent_us * (int64_t)n_prefill / (int64_t)eng->plan.n_rows;
+    c->steps++;
+    c->rows += eng->plan.n_rows;
+    c->computed_tokens += n_prefill;
+    c->busy_us += spent_us;
+    c->prefill_us += prefill_us;
+    c->decode_us += spent_us - prefill_us;
+}
+
+static void finish_cancelled(struct engine *eng)
+{
+    while (sched_at(eng->sched, 0))
+        finish(eng, sched_at(eng->sched, 0), FINISH_CANCELLED);
+    eng->cancel = false;
+}
+
+static void forget_collected(struct engine *eng)
+{
+    seq_close(eng->collected);
+    eng->collected = NULL;
+}
+
+int engine_step(struct engine *eng, bool *worked, struct err *e)
+{
+    forget_collected(eng);
+    *worked = false;
+    if (eng->cancel)
+        finish_cancelled(eng);
+    sched_plan_step(eng->sched, &eng->plan);
+    if (eng->plan.n_rows == 0)
+        return 0;
+    const int64_t began_us = clock_mono_us();
+    forward_run(eng->forward, &eng->plan);
+    pool_run(eng->threads, sample_item, eng, eng->plan.n_logits);
+    const int64_t now_us = clock_mono_us();
+    count_step(eng, began_us, now_us);
+    bool failed = false;
+    for (size_t i = 0; i < eng->plan.n_segments; i++) {
+        const struct step_segment *segment = &eng->plan.segments[i];
+        struct seq *seq = segment->seq;
+        seq->n_computed += segment->n_rows;
+        if (segment->n_logits > 0)
+            accept_token(eng, seq, eng->drawn[segment->logits_row], now_us);
+        failed = failed || !buf_ok(&seq->text);
+    }
+    ASSERT_SLOW(kvpool_check(eng->kvpool));
+    *worked = true;
+    return failed ? ERR_SET(e, ERR_NOMEM, "no memory for an answer's text") : 0;
+}
+
+bool engine_collect(struct engine *eng, struct seq_result *out)
+{
+    forget_collected(eng);
+    if (eng->n_done == 0)
+        return false;
+    struct seq *seq = eng->done[0];
+    eng->n_done--;
+    memmove(eng->done, eng->done + 1, eng->n_done * sizeof eng->done[0]);
+    eng->n_active--;
+    eng->collected = seq;
+    *out = (struct seq_result){
+        .user = seq->req.user,
+        .reason = seq->reason,
+        .stop_index = seq->stop_index,
+        .stop_token = seq->stop_token,
+        .tokens = seq->tokens + seq->n_prompt,
+        .n_tokens = seq_n_output(seq),
+        .text = buf_str(&seq->text),
+        .text_bytes = seq->text.length,
+        .n_prompt = seq->n_prompt,
+        .n_cached = seq->n_cached,
+        .n_steps = seq->n_steps,
+        .n_chunks = seq->n_chunks,
+        .n_preempted = seq->n_preempted,
+        .kv_pages_peak = seq->kv_pages_peak,
+        .submitted_us = seq->submitted_us,
+        .scheduled_us = seq->scheduled_us,
+        .first_token_us = seq->first_token_us,
+        .last_token_us = seq->last_token_us,
+        .gap_us_max = seq->gap_us_max,
+    };
+    return true;
+}
+
+/* ------------------------------------------------------------------ logits of a text */
+
+int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *logits,
+                  struct err *e)
+{
+    ASSERT(eng->n_active == 0);
+    const struct seq_request req = {
+        .prompt = tokens, .n_prompt = n, .max_tokens = 1, .sample = sample_params_greedy()};
+    TRY(check_room(eng, &req, e));
+    TRY(check_tokens(eng, &req, e));
+    struct seq *seq = NULL;
+    TRY(seq_open(&req, eng->options.context, &seq, e));
+    const size_t n_vocab = eng->model->config.n_vocab;
+    const bool reserved = seq_reserve(seq, eng->kvpool, n);
+    ASSERT(reserved);
+    while (seq->n_computed < n) {
+        const size_t left = n - seq->n_computed;
+        size_t chunk = left < eng->options.chunk_tokens ? left : eng->options.chunk_tokens;
+        if (chunk > eng->options.batch)
+            chunk = eng->options.batch;
+        eng->plan.segments[0] = (struct step_segment){
+            .seq = seq, .n_rows = chunk, .position = seq->n_computed, .n_logits = chunk};
+        eng->plan.n_segments = 1;
+        eng->plan.n_rows = eng->plan.n_logits = chunk;
+        forward_run(eng->forward, &eng->plan);
+        memcpy(logits + seq->n_computed * n_vocab, forward_logits(eng->forward, 0),
+               chunk * n_vocab * sizeof logits[0]);
+        seq->n_computed += chunk;
+    }
+    seq_release_pages(seq, eng->kvpool);
+    seq_close(seq);
+    return 0;
+}

@@ -1,0 +1,48 @@
+/*
+ * The forward pass: a step's rows through the model, layer by layer, through the kernel table.
+ *
+ *     x = embedding rows
+ *     per layer:  h = norm(x);  q|k|v = h * Wqkv;  rotate q, k;  write k, v to the pages;
+ *                 x += attention(q, pages) * Wo;
+ *                 h = norm(x);  x += (silu(h * Wgate) . (h * Wup)) * Wdown
+ *     logits = norm(x) * Woutput, for the rows that want them
+ *
+ * Work is cut over the pool by output panels, rows or attention tiles; no cut changes a bit.
+ * Each stage ends in a join: what the next one reads is complete.
+ *
+ * Thread: the engine's, and its pool.
+ */
+#ifndef SHEAF_FORWARD_H
+#define SHEAF_FORWARD_H
+
+#include "base/err.h"
+#include "engine/kvpool.h"
+#include "engine/pool.h"
+#include "engine/sched.h"
+#include "engine/weights.h"
+#include "kernels.h"
+#include "model/model.h"
+
+struct forward;
+
+struct forward_options {
+    size_t n_rows_max;   /* of a step */
+    size_t n_logits_max; /* of a step */
+    enum act_kind activations;
+    enum kv_type kv_type;
+};
+
+/* Everything but options is borrowed. */
+int forward_open(const struct model *m, const struct weights *w, const struct kernels *k,
+                 struct kvpool *pool, struct pool *threads, const struct forward_options *o,
+                 struct forward **out, struct err *e);
+void forward_close(struct forward *f);
+size_t forward_bytes(const struct forward *f); /* activations and scratch */
+
+/* Computes the plan's rows: their keys and values are in the pages after. */
+void forward_run(struct forward *f, const struct step_plan *plan);
+
+/* [V] logits of the plan's logits row i; may be changed in place; valid until the next run. */
+float *forward_logits(struct forward *f, size_t logits_row);
+
+#endif

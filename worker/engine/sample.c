@@ -1,0 +1,228 @@
+#include "engine/sample.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "kernels.h"
+
+struct candidate {
+    float logit;
+    int32_t id;
+};
+
+struct sampler {
+    size_t n_vocab;
+    struct candidate *candidates; /* [V] */
+    float *weights;               /* [V] exp(logit - max), by candidate or by id */
+    uint32_t *counts;             /* [V] occurrences; all zero between calls */
+    uint8_t *seen;                /* [V] occurs in prompt or output; all zero between calls */
+};
+
+struct sample_params sample_params_greedy(void)
+{
+    return (struct sample_params){.top_p = 1, .repetition_penalty = 1};
+}
+
+int sampler_open(size_t n_vocab, struct sampler **out, struct err *e)
+{
+    struct sampler *s = calloc(1, sizeof *s);
+    if (!s)
+        return ERR_SET(e, ERR_NOMEM, "no memory for a sampler");
+    s->n_vocab = n_vocab;
+    s->candidates = calloc(n_vocab, sizeof s->candidates[0]);
+    s->weights = calloc(n_vocab, sizeof s->weights[0]);
+    s->counts = calloc(n_vocab, sizeof s->counts[0]);
+    s->seen = calloc(n_vocab, sizeof s->seen[0]);
+    if (!s->candidates || !s->weights || !s->counts || !s->seen) {
+        sampler_close(s);
+        return ERR_SET(e, ERR_NOMEM, "no memory for a sampler of %zu tokens", n_vocab);
+    }
+    *out = s;
+    return 0;
+}
+
+void sampler_close(struct sampler *s)
+{
+    if (!s)
+        return;
+    free(s->candidates);
+    free(s->weights);
+    free(s->counts);
+    free(s->seen);
+    free(s);
+}
+
+static void add_bias(const struct sample_params *p, size_t n_vocab, float *logits)
+{
+    for (size_t i = 0; i < p->n_bias; i++) {
+        ASSERT(p->bias[i].id >= 0 && (size_t)p->bias[i].id < n_vocab);
+        logits[p->bias[i].id] += p->bias[i].bias;
+    }
+}
+
+/* Each distinct token of the history is visited once: at its first mark. */
+static void repel_repetition(struct sampler *s, float penalty, float *logits,
+                             const int32_t *history, size_t n_history)
+{
+    for (size_t i = 0; i < n_history; i++) {
+        const int32_t id = history[i];
+        if (s->seen[id])
+            continue;
+        s->seen[id] = 1;
+        logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+    }
+    for (size_t i = 0; i < n_history; i++)
+        s->seen[history[i]] = 0;
+}
+
+static void repel_output(struct sampler *s, const struct sample_params *p, float *logits,
+                         const int32_t *output, size_t n_output)
+{
+    for (size_t i = 0; i < n_output; i++)
+        s->counts[output[i]]++;
+    for (size_t i = 0; i < n_output; i++) {
+        const int32_t id = output[i];
+        if (s->counts[id] == 0)
+            continue;
+        logits[id] -= p->frequency_penalty * (float)s->counts[id] + p->presence_penalty;
+        s->counts[id] = 0;
+    }
+}
+
+static size_t argmax(const float *logits, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (logits[i] > logits[best] || isnan(logits[best]))
+            best = i;
+    return best;
+}
+
+/* Higher logit first, lower id among equals: a total order, so any sort gives one result. */
+static int compare_candidates(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->logit != y->logit)
+        return x->logit > y->logit ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Moves the n_best best candidates to the front, unsorted (Hoare's selection). */
+static void select_best(struct candidate *c, size_t n, size_t n_best)
+{
+    size_t low = 0, high = n - 1;
+    while (low < high) {
+        const struct candidate pivot = c[low + (high - low) / 2];
+        size_t i = low, j = high;
+        while (i <= j) {
+            while (compare_candidates(&c[i], &pivot) < 0)
+                i++;
+            while (compare_candidates(&pivot, &c[j]) < 0)
+                j--;
+            if (i <= j) {
+                const struct candidate swapped = c[i];
+                c[i++] = c[j];
+                c[j] = swapped;
+                if (j-- == 0)
+                    break;
+            }
+        }
+        if (n_best < j + 1) /* j + 1 is 0 when everything is on the right */
+            high = j;
+        else if (n_best > i)
+            low = i;
+        else
+            return;
+    }
+}
+
+/* Gathers every token that is not NaN or -inf and divides by the temperature. */
+static size_t gather(struct sampler *s, float temperature, const float *logits)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_vocab; i++)
+        if (logits[i] > -INFINITY)
+            s->candidates[n++] =
+                (struct candidate){.logit = logits[i] / temperature, .id = (int32_t)i};
+    return n;
+}
+
+/* How many of the sorted candidates are left by top-p and min-p, at least one. */
+static size_t cut_tail(const float *weights, size_t n, double total, float top_p, float min_p)
+{
+    double cumulative = 0;
+    size_t kept = 0;
+    while (kept < n) {
+        if (kept > 0 && weights[kept] < min_p * weights[0])
+            break;
+        cumulative += weights[kept++];
+        if (cumulative >= (double)top_p * total)
+            break;
+    }
+    return kept;
+}
+
+/*
+ * Sorts as many of the best candidates as top-p and min-p can reach. total is over all n, so
+ * the cut does not depend on how many were sorted.
+ */
+static size_t sort_and_cut(struct sampler *s, const struct sample_params *p, size_t n)
+{
+    float max = s->candidates[0].logit;
+    for (size_t i = 1; i < n; i++)
+        max = s->candidates[i].logit > max ? s->candidates[i].logit : max;
+    double total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += kernels_exp(s->candidates[i].logit - max);
+    for (size_t n_sorted = 64;; n_sorted *= 8) {
+        if (n_sorted > n)
+            n_sorted = n;
+        if (n_sorted < n)
+            select_best(s->candidates, n, n_sorted);
+        qsort(s->candidates, n_sorted, sizeof s->candidates[0], compare_candidates);
+        for (size_t i = 0; i < n_sorted; i++)
+            s->weights[i] = kernels_exp(s->candidates[i].logit - max);
+        const size_t kept = cut_tail(s->weights, n_sorted, total, p->top_p, p->min_p);
+        if (kept < n_sorted || n_sorted == n)
+            return kept;
+    }
+}
+
+static int32_t draw(const struct sampler *s, size_t n, double uniform)
+{
+    double total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += s->weights[i];
+    double left = uniform * total;
+    for (size_t i = 0; i + 1 < n; i++) {
+        left -= s->weights[i];
+        if (left < 0)
+            return s->candidates[i].id;
+    }
+    return s->candidates[n - 1].id;
+}
+
+int32_t sample_token(struct sampler *s, const struct sample_params *p, float *logits,
+                     const int32_t *history, size_t n_prompt, size_t n_history)
+{
+    add_bias(p, s->n_vocab, logits);
+    if (p->repetition_penalty != 1)
+        repel_repetition(s, p->repetition_penalty, logits, history, n_history);
+    if (p->presence_penalty != 0 || p->frequency_penalty != 0)
+        repel_output(s, p, logits, history + n_prompt, n_history - n_prompt);
+    if (p->temperature == 0)
+        return (int32_t)argmax(logits, s->n_vocab);
+    size_t n = gather(s, p->temperature, logits);
+    if (n == 0)
+        return (int32_t)argmax(logits, s->n_vocab);
+    if (p->top_k > 0 && (size_t)p->top_k < n) {
+        select_best(s->candidates, n, (size_t)p->top_k);
+        n = (size_t)p->top_k;
+    }
+    const size_t kept = sort_and_cut(s, p, n);
+    return draw(s, kept, rng_uniform(p->seed, p->stream, n_history));
+}

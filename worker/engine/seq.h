@@ -1,0 +1,71 @@
+/*
+ * One sequence on its way through the engine: its tokens, its KV pages, its counters.
+ *
+ *     WAITING --admitted--> RUNNING --finished--> DONE
+ *        ^                     |
+ *        +----- preempted -----+     (pages given back; prompt and output computed again)
+ *
+ * Invariant: keys and values of positions [0, n_computed) are in its pages, and
+ * n_computed < n_tokens while it runs: the tokens from n_computed on are still to be computed.
+ * A sequence decodes when exactly one is, and prefills when more are.
+ */
+#ifndef SHEAF_SEQ_H
+#define SHEAF_SEQ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "engine/engine.h"
+#include "engine/kvpool.h"
+
+enum seq_phase { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
+
+struct seq {
+    enum seq_phase phase;
+    struct seq_request req; /* prompt is not kept: it is the head of tokens */
+    struct logit_bias *bias;
+    char **stops;
+    int32_t *stop_tokens;
+
+    int32_t *tokens; /* [capacity] prompt, then output */
+    size_t n_tokens;
+    size_t n_prompt;
+    size_t capacity; /* positions it may ever take */
+    size_t n_computed;
+
+    int32_t *pages; /* [pages of capacity] */
+    size_t n_pages;
+
+    struct buf text; /* decoded output */
+    enum finish_reason reason;
+    int stop_index;
+    int32_t stop_token;
+
+    /* Counters of struct seq_result. */
+    size_t n_cached, n_steps, n_chunks, n_preempted, kv_pages_peak;
+    int64_t submitted_us, scheduled_us, first_token_us, last_token_us, gap_us_max;
+};
+
+int seq_open(const struct seq_request *req, size_t context, struct seq **out, struct err *e);
+void seq_close(struct seq *seq); /* holds no pages any more; accepts NULL */
+
+static inline bool seq_is_decoding(const struct seq *seq)
+{
+    return seq->n_tokens - seq->n_computed == 1;
+}
+
+static inline size_t seq_n_output(const struct seq *seq)
+{
+    return seq->n_tokens - seq->n_prompt;
+}
+
+/* Pages that hold n positions. */
+size_t seq_pages_for(size_t n_positions);
+/* Takes pages until n positions fit; false, with what it got kept, when the pool ran out. */
+bool seq_reserve(struct seq *seq, struct kvpool *pool, size_t n_positions);
+void seq_release_pages(struct seq *seq, struct kvpool *pool);
+
+#endif
