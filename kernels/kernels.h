@@ -104,8 +104,10 @@ size_t kv_page_bytes(enum kv_type type, size_t head_dim);
  * d = 0, 1, ..., of q[d] * k[j][d]) * scale, and -inf where the key's position > row_pos or
  * >= first_pos + n_keys; m' = max(m, max_j s[j]); a = exp(m - m'), p[j] = exp(s[j] - m');
  * for lanes l of 16: d[l] = (d[l] * a + p[l]) + p[l + 16]; o[i] = o[i] * a, then for
- * j = 0..31 in order o[i] = fma(p[j], v[j][i], o[i]); m = m'. A page without a visible key
- * leaves the state untouched. exp is kernels_exp. p stays float32 for every KV type.
+ * visible j in order o[i] = fma(p[j], v[j][i], o[i]); m = m' + 0 (a zero maximum is +0). The
+ * value of a key that a row does not see is never read for that row, so slots that nobody has
+ * written may hold anything. A page without a visible key leaves the state untouched. exp is
+ * kernels_exp. p stays float32 for every KV type. NaN scores give NaN outputs, of any bits.
  * The state starts as m = -inf, d = 0, o = 0 and may be carried over any number of calls, so
  * shared pages and private pages need no merge.
  */

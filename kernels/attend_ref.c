@@ -1,0 +1,78 @@
+#include <math.h>
+
+#include "exp.h"
+#include "kernels_int.h"
+#include "kv_int.h"
+#include "lanes_int.h"
+
+/* s[j] of the visible keys, -inf for the others. */
+static void score_page(const struct attend *a, const float *q, const void *page,
+                       size_t n_visible, float s[KV_PAGE_TOKENS])
+{
+    for (size_t j = 0; j < KV_PAGE_TOKENS; j++) {
+        if (j >= n_visible) {
+            s[j] = -INFINITY;
+            continue;
+        }
+        float sum = 0.0f;
+        for (size_t i = 0; i < a->head_dim; i++)
+            sum = fmaf(q[i], kv_load(a->kv_type, page, kv_key_index(j, i)), sum);
+        s[j] = sum * a->scale;
+    }
+}
+
+/* Adding +0 makes a maximum of zeros +0 whichever sign of zero was met first. */
+static float raise_max(float m, const float s[KV_PAGE_TOKENS])
+{
+    for (size_t j = 0; j < KV_PAGE_TOKENS; j++)
+        m = s[j] > m ? s[j] : m;
+    return m + 0.0f;
+}
+
+static void add_values(const struct attend *a, const void *page, size_t n_visible,
+                       const float p[KV_PAGE_TOKENS], float rescale, float *o)
+{
+    for (size_t i = 0; i < a->head_dim; i++)
+        o[i] = o[i] * rescale;
+    for (size_t j = 0; j < n_visible; j++)
+        for (size_t i = 0; i < a->head_dim; i++)
+            o[i] =
+                fmaf(p[j], kv_load(a->kv_type, page, kv_value_index(a->head_dim, j, i)), o[i]);
+}
+
+static void attend_page(const struct attend *a, size_t row, const void *page, size_t n_visible)
+{
+    float s[KV_PAGE_TOKENS];
+    score_page(a, a->q[row], page, n_visible, s);
+    const float m = raise_max(a->m[row], s);
+    const float rescale = exp_scalar(a->m[row] - m);
+    float p[KV_PAGE_TOKENS];
+    for (size_t j = 0; j < KV_PAGE_TOKENS; j++)
+        p[j] = exp_scalar(s[j] - m);
+    float *d = a->d + row * LANES;
+    for (size_t l = 0; l < LANES; l++)
+        d[l] = (d[l] * rescale + p[l]) + p[l + LANES];
+    add_values(a, page, n_visible, p, rescale, a->o + row * a->head_dim);
+    a->m[row] = m;
+}
+
+void attend_ref(const struct attend *a)
+{
+    const size_t n_pages = (a->n_keys + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    for (size_t row = 0; row < a->n_rows; row++)
+        for (size_t page = 0; page < n_pages; page++) {
+            const size_t n_visible = attend_visible_keys(a, row, page);
+            if (n_visible > 0)
+                attend_page(a, row, a->pages[page], n_visible);
+        }
+}
+
+void attend_finish_ref(const struct attend *a, float *const *out)
+{
+    for (size_t row = 0; row < a->n_rows; row++) {
+        const float inv = 1.0f / lanes_sum_tree(a->d + row * LANES);
+        const float *o = a->o + row * a->head_dim;
+        for (size_t i = 0; i < a->head_dim; i++)
+            out[row][i] = o[i] * inv;
+    }
+}

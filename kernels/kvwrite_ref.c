@@ -1,0 +1,35 @@
+#include "kernels_int.h"
+#include "kv_int.h"
+
+size_t kv_page_bytes(enum kv_type type, size_t head_dim)
+{
+    const size_t elem_bytes = type == KV_BF16 ? sizeof(uint16_t) : sizeof(float);
+    return 2 * KV_PAGE_TOKENS * head_dim * elem_bytes;
+}
+
+static void write_bf16(size_t head_dim, uint16_t *page, size_t slot, const float *key,
+                       const float *value)
+{
+    for (size_t i = 0; i < head_dim; i++) {
+        page[kv_key_index(slot, i)] = kv_bf16_from_f32(key[i]);
+        page[kv_value_index(head_dim, slot, i)] = kv_bf16_from_f32(value[i]);
+    }
+}
+
+static void write_f32(size_t head_dim, float *page, size_t slot, const float *key,
+                      const float *value)
+{
+    for (size_t i = 0; i < head_dim; i++) {
+        page[kv_key_index(slot, i)] = key[i];
+        page[kv_value_index(head_dim, slot, i)] = value[i];
+    }
+}
+
+void kv_write_ref(enum kv_type type, size_t head_dim, void *page, size_t slot, const float *key,
+                  const float *value)
+{
+    if (type == KV_BF16)
+        write_bf16(head_dim, page, slot, key, value);
+    else
+        write_f32(head_dim, page, slot, key, value);
+}
