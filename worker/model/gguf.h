@@ -6,6 +6,10 @@
  * checked against what is left of the file by subtraction before it is used; a bad file is
  * an error that names the key or tensor, never an abort.
  *
+ * Stricter than the format asks: arrays do not nest, names are printable ASCII and unique,
+ * tensors have no empty dimension, do not overlap and have a type that quant_find() knows.
+ * The other limits are in base/limits.h.
+ *
  * The whole file is read into memory of its own, so that a file that shrinks later cannot
  * hurt. Thread: read-only after opening, any.
  */
@@ -57,7 +61,12 @@ int gguf_open(const char *path, struct gguf **out, struct err *e);
 int gguf_parse(const void *bytes, size_t size, struct gguf **out, struct err *e);
 void gguf_close(struct gguf *g); /* accepts NULL */
 
+/* Gives the memory of a tensor back to the system; its bytes must not be read any more. Does
+ * nothing for a file that gguf_parse got. */
+void gguf_release_data(struct gguf *g, const void *data, size_t bytes);
+
 size_t gguf_file_bytes(const struct gguf *g);
+const void *gguf_file_data(const struct gguf *g); /* borrowed */
 size_t gguf_kv_count(const struct gguf *g);
 size_t gguf_tensor_count(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t index);
@@ -76,11 +85,16 @@ int gguf_string(const struct gguf *g, const char *key, struct gguf_str *out, str
 /* Number of items of an array key, and of which kind. */
 int gguf_array(const struct gguf *g, const char *key, enum gguf_kind *kind, size_t *count,
                struct err *e);
-/* Items of a string array, filled into out[count]. */
+/* Items of a string array, filled into out[count]; count must be the array's. */
 int gguf_array_strings(const struct gguf *g, const char *key, struct gguf_str *out,
                        size_t count, struct err *e);
-/* Items of a numeric array as double (exact for every 32-bit type), into out[count]. */
+/* Items of a numeric array as double (exact for every 32-bit type), into out[count]; count must
+ * be the array's. */
 int gguf_array_numbers(const struct gguf *g, const char *key, double *out, size_t count,
                        struct err *e);
+
+/* Copies text from a file for a person to read: what is not printable ASCII becomes '?', what
+ * does not fit is cut. */
+void gguf_str_print(struct gguf_str text, char *out, size_t out_bytes);
 
 #endif
