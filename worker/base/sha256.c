@@ -2,7 +2,10 @@
 
 #include <stdbool.h>
 
+/* OpenSSL has a type of the same name as one of our error codes. */
+#define ERR_STATE openssl_err_state
 #include <openssl/evp.h>
+#undef ERR_STATE
 
 enum { STREAM_CHUNK_BYTES = 65536, DIGEST_BYTES = 32 };
 

@@ -4,7 +4,9 @@
  *
  * This is the only place that knows tensor names. Architectures: llama (tied or untied head,
  * GQA, rope scaling, rope_freqs), qwen2 (q/k/v biases), qwen3 (RMS norm of each q and k head).
- * Any other is refused by name with the list of those that are supported.
+ * Any other is refused by name with the list of those that are supported, and so are metadata
+ * and tensors that would change the arithmetic in a way the engine does not know: nothing is
+ * guessed or left out in silence.
  */
 #ifndef SHEAF_MODEL_H
 #define SHEAF_MODEL_H
@@ -20,7 +22,8 @@
 
 enum model_arch { MODEL_LLAMA, MODEL_QWEN2, MODEL_QWEN3 };
 
-/* Stored rows in the file's type; data NULL: the model has no such tensor. */
+/* Stored rows in the file's type; data NULL: the model has no such tensor. Vectors (norms,
+ * biases) are F32, F16 or BF16. */
 struct tensor {
     enum quant_type type;
     size_t n_rows; /* 1 for vectors */
@@ -34,11 +37,11 @@ struct model_config {
     size_t dim;        /* D */
     size_t n_heads;    /* H */
     size_t n_kv_heads; /* KVH, divides H */
-    size_t head_dim;   /* HD */
+    size_t head_dim;   /* HD: 16, or a multiple of 32 */
     size_t ffn_dim;    /* F */
     size_t n_vocab;    /* V */
     size_t context;    /* positions the model was trained for */
-    size_t n_rot;      /* rotated dims of a head */
+    size_t n_rot;      /* rotated dims of a head, even */
     enum rope_pairing rope_pairing;
     double rope_base;
     double rope_scale; /* positions are multiplied by this; 1 = no scaling */
@@ -68,8 +71,14 @@ struct model {
 };
 
 int model_open(const char *path, struct model **out, struct err *e);
-/* Opens only configuration and tokenizer of a file, which may have no tensors at all. */
+/*
+ * Opens only configuration and tokenizer of a file, which may have no tensors at all, and binds
+ * none. The architecture need not be a supported one: then config is all zero but for n_vocab.
+ */
 int model_open_vocab(const char *path, struct model **out, struct err *e);
+/* Gives the memory of all tensors but token_embd back, once their values have been packed
+ * elsewhere: their data becomes NULL. No other thread may be using the model. */
+void model_drop_weights(struct model *m);
 void model_close(struct model *m);
 
 const char *model_arch_name(enum model_arch arch);
