@@ -1,0 +1,299 @@
+/*
+ * Attention over KV pages, over the type lanes of the twin that includes this. The includer
+ * defines ATTEND_TILE_ROWS, the rows that go through a page together, and ATTEND_ACCS, the
+ * accumulators of type lanes that fit its registers beside the operands.
+ *
+ * A tile's page takes three stages, each of them for all rows: scores (each key vector is
+ * loaded and widened once, then multiplied with every row's query), softmax (state m and d),
+ * values (each value vector is widened once; o is read and written once a page).
+ * Per page and row 4 * 32 * HD flop against 4 * 32 * HD bytes per page and tile (bfloat16):
+ * bound by the multiply-adds from about four rows on, by their latency below that.
+ *
+ * The order of every row's operations does not depend on the tile: an accumulator belongs to
+ * one (row, key) or (row, dim) and takes its terms in the contract's order.
+ */
+#ifndef SHEAF_ATTEND_LANES_H
+#define SHEAF_ATTEND_LANES_H
+
+#include <math.h>
+
+#include "kernels_int.h"
+#include "kv_int.h"
+
+#define ATTEND_INLINE static inline __attribute__((always_inline))
+
+enum {
+    /* Distance of a tile's query rows: odd in cache lines, so that they spread over the sets.
+     */
+    ATTEND_Q_STRIDE = MODEL_HEAD_DIM_MAX + 16,
+    /* Pages that all tiles pass before the next ones are touched: they stay in the L2 cache. */
+    ATTEND_GROUP_BYTES = 512 << 10,
+};
+
+struct attend_tile {
+    float q[ATTEND_TILE_ROWS][ATTEND_Q_STRIDE];
+    float s[ATTEND_TILE_ROWS][KV_PAGE_TOKENS]; /* scores, then p */
+    float greatest[LANES];                     /* of a page's scores, per row */
+    float m[LANES];
+    float rescale[LANES];
+    size_t first_row;
+    size_t n_visible[ATTEND_TILE_ROWS]; /* keys of the current page; set for partial pages */
+};
+
+ATTEND_INLINE const char *kv_at(enum kv_type type, const void *page, size_t index)
+{
+    return (const char *)page + index * (type == KV_BF16 ? 2 : 4);
+}
+
+ATTEND_INLINE void load_pairs(enum kv_type type, const char *p, lanes *first, lanes *second)
+{
+    if (type == KV_BF16)
+        lanes_load_pairs_bf16((const uint16_t *)(const void *)p, first, second);
+    else
+        lanes_load_pairs_f32((const float *)(const void *)p, first, second);
+}
+
+/* Scores of n_rows rows against keys [16 * half, 16 * (half + n_halves)). */
+ATTEND_INLINE void score_keys(enum kv_type type, size_t n_rows, size_t half, size_t n_halves,
+                              size_t head_dim, float scale, const char *page,
+                              const char *next_page, struct attend_tile *tile)
+{
+    lanes acc[ATTEND_TILE_ROWS][2];
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t h = 0; h < n_halves; h++)
+            acc[r][h] = lanes_set1(0.0f);
+    const size_t pair_bytes = KV_PAGE_TOKENS * (type == KV_BF16 ? 4 : 8);
+    const char *k = kv_at(type, page, half * 2 * LANES);
+    const float *q = tile->q[0];
+    for (size_t i = 0; i < head_dim; i += 2, k += pair_bytes, q += 2) {
+        for (size_t line = 0; line < 2 * pair_bytes; line += 64) /* keys and values alike */
+            __builtin_prefetch(next_page + i * pair_bytes + line);
+        lanes even[2], odd[2];
+        for (size_t h = 0; h < n_halves; h++)
+            load_pairs(type, kv_at(type, k, h * 2 * LANES), &even[h], &odd[h]);
+        for (size_t r = 0; r < n_rows; r++) {
+            const lanes x = lanes_set1(q[r * ATTEND_Q_STRIDE]);
+            for (size_t h = 0; h < n_halves; h++)
+                acc[r][h] = lanes_fma(x, even[h], acc[r][h]);
+        }
+        for (size_t r = 0; r < n_rows; r++) {
+            const lanes x = lanes_set1(q[r * ATTEND_Q_STRIDE + 1]);
+            for (size_t h = 0; h < n_halves; h++)
+                acc[r][h] = lanes_fma(x, odd[h], acc[r][h]);
+        }
+    }
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t h = 0; h < n_halves; h++)
+            lanes_store(&tile->s[r][(half + h) * LANES],
+                        lanes_mul(acc[r][h], lanes_set1(scale)));
+}
+
+/* Unseen keys score -inf, whatever their slots hold; the greatest score of each row. */
+ATTEND_INLINE void mask_scores(size_t n_rows, bool partial, struct attend_tile *tile)
+{
+    for (size_t r = 0; r < n_rows; r++) {
+        lanes low = lanes_load(tile->s[r]);
+        lanes high = lanes_load(tile->s[r] + LANES);
+        if (partial) {
+            const size_t n = tile->n_visible[r];
+            const lanes unseen = lanes_set1(-INFINITY);
+            low = lanes_keep_first(low, n, unseen);
+            high = lanes_keep_first(high, n > LANES ? n - LANES : 0, unseen);
+            lanes_store(tile->s[r], low);
+            lanes_store(tile->s[r] + LANES, high);
+        }
+        tile->greatest[r] = lanes_greatest(lanes_max(low, high));
+    }
+}
+
+/* m, rescale = exp(m - m') for all rows at once. */
+ATTEND_INLINE void raise_max(size_t n_rows, struct attend_tile *tile, float *m)
+{
+    const lanes old = lanes_load_first(m, n_rows);
+    const lanes now = lanes_add(lanes_max(lanes_load(tile->greatest), old), lanes_set1(0.0f));
+    lanes_store_first(m, n_rows, now);
+    lanes_store(tile->m, now);
+    lanes_store(tile->rescale, lanes_exp(lanes_sub(old, now)));
+}
+
+ATTEND_INLINE void weigh_row(struct attend_tile *tile, size_t r, float *d)
+{
+    const lanes m = lanes_set1(tile->m[r]);
+    const lanes low = lanes_exp(lanes_sub(lanes_load(tile->s[r]), m));
+    const lanes high = lanes_exp(lanes_sub(lanes_load(tile->s[r] + LANES), m));
+    lanes_store(tile->s[r], low);
+    lanes_store(tile->s[r] + LANES, high);
+    const lanes sum = lanes_add(lanes_mul(lanes_load(d), lanes_set1(tile->rescale[r])), low);
+    lanes_store(d, lanes_add(sum, high));
+}
+
+/* A row that sees no key of the page keeps its state: its o is multiplied by 1. */
+ATTEND_INLINE void softmax(size_t n_rows, bool partial, const struct attend *a,
+                           struct attend_tile *tile)
+{
+    mask_scores(n_rows, partial, tile);
+    raise_max(n_rows, tile, a->m + tile->first_row);
+    for (size_t r = 0; r < n_rows; r++) {
+        if (partial && tile->n_visible[r] == 0)
+            tile->rescale[r] = 1.0f;
+        else
+            weigh_row(tile, r, a->d + (tile->first_row + r) * LANES);
+    }
+}
+
+/* o of n_rows rows and 16 * n_vecs dims from dim on: the first n_tokens values. */
+ATTEND_INLINE void add_values(enum kv_type type, size_t n_rows, size_t n_vecs, size_t dim,
+                              size_t n_tokens, size_t head_dim, const char *page,
+                              const struct attend_tile *tile, float *o)
+{
+    lanes acc[ATTEND_TILE_ROWS][4];
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t v = 0; v < n_vecs; v++)
+            acc[r][v] = lanes_mul(lanes_load(o + r * head_dim + dim + v * LANES),
+                                  lanes_set1(tile->rescale[r]));
+    const size_t pair_bytes = head_dim * (type == KV_BF16 ? 4 : 8);
+    const char *value = kv_at(type, page, kv_value_index(head_dim, 0, dim));
+    const float *p = tile->s[0];
+    size_t j = 0;
+    for (; j + 2 <= n_tokens; j += 2, value += pair_bytes, p += 2) {
+        lanes even[4], odd[4];
+        for (size_t v = 0; v < n_vecs; v++)
+            load_pairs(type, kv_at(type, value, v * 2 * LANES), &even[v], &odd[v]);
+        for (size_t r = 0; r < n_rows; r++) {
+            const lanes x = lanes_set1(p[r * KV_PAGE_TOKENS]);
+            for (size_t v = 0; v < n_vecs; v++)
+                acc[r][v] = lanes_fma(x, even[v], acc[r][v]);
+        }
+        for (size_t r = 0; r < n_rows; r++) {
+            const lanes x = lanes_set1(p[r * KV_PAGE_TOKENS + 1]);
+            for (size_t v = 0; v < n_vecs; v++)
+                acc[r][v] = lanes_fma(x, odd[v], acc[r][v]);
+        }
+    }
+    for (; j < n_tokens; j++)
+        for (size_t v = 0; v < n_vecs; v++) {
+            lanes even, odd;
+            load_pairs(type, kv_at(type, value, v * 2 * LANES), &even, &odd);
+            for (size_t r = 0; r < n_rows; r++)
+                acc[r][v] = lanes_fma(lanes_set1(p[r * KV_PAGE_TOKENS]), even, acc[r][v]);
+        }
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t v = 0; v < n_vecs; v++)
+            lanes_store(o + r * head_dim + dim + v * LANES, acc[r][v]);
+}
+
+/* Values [begin, end) of one row: the steps of a causal staircase. */
+ATTEND_INLINE void add_row_values(enum kv_type type, size_t begin, size_t end, size_t head_dim,
+                                  const char *page, const float *p, float *o)
+{
+    for (size_t j = begin; j < end; j++)
+        for (size_t dim = 0; dim < head_dim; dim += LANES) {
+            lanes even, odd;
+            load_pairs(type, kv_at(type, page, kv_value_index(head_dim, j & ~(size_t)1, dim)),
+                       &even, &odd);
+            lanes_store(o + dim, lanes_fma(lanes_set1(p[j]), j % 2 == 0 ? even : odd,
+                                           lanes_load(o + dim)));
+        }
+}
+
+/* The values that all rows see together, then each row's remaining ones. */
+ATTEND_INLINE void values(enum kv_type type, size_t n_rows, bool partial,
+                          const struct attend *a, const char *page, struct attend_tile *tile)
+{
+    float *o = a->o + tile->first_row * a->head_dim;
+    size_t n_common = KV_PAGE_TOKENS;
+    for (size_t r = 0; partial && r < n_rows; r++)
+        n_common = tile->n_visible[r] < n_common ? tile->n_visible[r] : n_common;
+    const size_t n_vecs = ATTEND_ACCS / n_rows >= 4 ? 4 : ATTEND_ACCS / n_rows >= 2 ? 2 : 1;
+    size_t dim = 0;
+    for (; dim + n_vecs * LANES <= a->head_dim; dim += n_vecs * LANES)
+        add_values(type, n_rows, n_vecs, dim, n_common, a->head_dim, page, tile, o);
+    for (; dim < a->head_dim; dim += LANES)
+        add_values(type, n_rows, 1, dim, n_common, a->head_dim, page, tile, o);
+    for (size_t r = 0; partial && r < n_rows; r++)
+        add_row_values(type, n_common, tile->n_visible[r], a->head_dim, page, tile->s[r],
+                       o + r * a->head_dim);
+}
+
+ATTEND_INLINE void attend_page(enum kv_type type, size_t n_rows, bool partial,
+                               const struct attend *a, const char *page, const char *next_page,
+                               struct attend_tile *tile)
+{
+    const size_t n_halves = ATTEND_ACCS / n_rows >= 2 ? 2 : 1;
+    for (size_t half = 0; half < 2; half += n_halves)
+        score_keys(type, n_rows, half, n_halves, a->head_dim, a->scale, page, next_page, tile);
+    softmax(n_rows, partial, a, tile);
+    values(type, n_rows, partial, a, page, tile);
+}
+
+/* The lowest and the highest position that a row of the tile may see. */
+ATTEND_INLINE void bound_positions(const int32_t *row_pos, size_t n_rows, int32_t *low,
+                                   int32_t *high)
+{
+    *low = *high = row_pos[0];
+    for (size_t r = 1; r < n_rows; r++) {
+        *low = row_pos[r] < *low ? row_pos[r] : *low;
+        *high = row_pos[r] > *high ? row_pos[r] : *high;
+    }
+}
+
+/*
+ * One tile over pages [begin, end). Inlined into one function for each type and number of rows,
+ * which are constants there, so that the accumulators are registers.
+ */
+ATTEND_INLINE void attend_tile_pages(enum kv_type type, size_t n_rows, const struct attend *a,
+                                     size_t begin, size_t end, struct attend_tile *tile)
+{
+    int32_t low, high;
+    bound_positions(a->row_pos + tile->first_row, n_rows, &low, &high);
+    for (size_t r = 0; r < n_rows; r++)
+        memcpy(tile->q[r], a->q[tile->first_row + r], a->head_dim * sizeof(float));
+    for (size_t i = begin; i < end; i++) {
+        const int64_t page_pos = (int64_t)a->first_pos + (int64_t)(i * KV_PAGE_TOKENS);
+        if (page_pos > high)
+            break;
+        const char *page = a->pages[i];
+        const char *next_page = a->pages[i + 1 < end ? i + 1 : begin];
+        if (page_pos + KV_PAGE_TOKENS - 1 <= low && (i + 1) * KV_PAGE_TOKENS <= a->n_keys) {
+            attend_page(type, n_rows, false, a, page, next_page, tile);
+            continue;
+        }
+        for (size_t r = 0; r < n_rows; r++)
+            tile->n_visible[r] = attend_visible_keys(a, tile->first_row + r, i);
+        attend_page(type, n_rows, true, a, page, next_page, tile);
+    }
+}
+
+typedef void attend_tile_fn(const struct attend *a, size_t begin, size_t end,
+                            struct attend_tile *tile);
+
+/* All tiles over one group of pages, then over the next: tiles as even as they can be. */
+static inline void attend_all(const struct attend *a,
+                              attend_tile_fn *const by_rows[ATTEND_TILE_ROWS])
+{
+    const size_t n_pages = (a->n_keys + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    const size_t n_tiles = (a->n_rows + ATTEND_TILE_ROWS - 1) / ATTEND_TILE_ROWS;
+    const size_t group = ATTEND_GROUP_BYTES / kv_page_bytes(a->kv_type, a->head_dim);
+    struct attend_tile tile;
+    memset(tile.greatest, 0, sizeof tile.greatest);
+    for (size_t begin = 0; begin < n_pages; begin += group) {
+        const size_t end = begin + group < n_pages ? begin + group : n_pages;
+        for (size_t i = 0; i < n_tiles; i++) {
+            tile.first_row = i * a->n_rows / n_tiles;
+            const size_t end_row = (i + 1) * a->n_rows / n_tiles;
+            by_rows[end_row - tile.first_row - 1](a, begin, end, &tile);
+        }
+    }
+}
+
+static inline void attend_finish_rows(const struct attend *a, float *const *out)
+{
+    for (size_t row = 0; row < a->n_rows; row++) {
+        const float *o = a->o + row * a->head_dim;
+        const lanes inv = lanes_set1(1.0f / lanes_sum(lanes_load(a->d + row * LANES)));
+        for (size_t i = 0; i < a->head_dim; i += LANES)
+            lanes_store(out[row] + i, lanes_mul(lanes_load(o + i), inv));
+    }
+}
+
+#endif

@@ -1,0 +1,147 @@
+/*
+ * Sixteen floats as one vector. The twins of an op are written once over this type and
+ * compiled twice, over lanes_avx512.h and lanes_avx2.h, so both run the same operations in the
+ * same order by construction. Only for the _avx512.c files.
+ */
+#ifndef SHEAF_LANES_AVX512_H
+#define SHEAF_LANES_AVX512_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "exp.h"
+
+typedef __m512 lanes;
+
+static inline lanes lanes_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static inline lanes lanes_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+static inline void lanes_store(float *p, lanes x)
+{
+    _mm512_storeu_ps(p, x);
+}
+
+static inline __mmask16 lanes_first(size_t n)
+{
+    return n < 16 ? (__mmask16)((1u << n) - 1) : (__mmask16)0xffff;
+}
+
+/* The first n floats, then zeros; nothing behind them is touched. */
+static inline lanes lanes_load_first(const float *p, size_t n)
+{
+    return _mm512_maskz_loadu_ps(lanes_first(n), p);
+}
+
+static inline void lanes_store_first(float *p, size_t n, lanes x)
+{
+    _mm512_mask_storeu_ps(p, lanes_first(n), x);
+}
+
+/* The first n lanes of x, the others of rest. */
+static inline lanes lanes_keep_first(lanes x, size_t n, lanes rest)
+{
+    return _mm512_mask_blend_ps(lanes_first(n), rest, x);
+}
+
+static inline lanes lanes_add(lanes a, lanes b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline lanes lanes_sub(lanes a, lanes b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+static inline lanes lanes_mul(lanes a, lanes b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static inline lanes lanes_div(lanes a, lanes b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+static inline lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+/* b where either is NaN. */
+static inline lanes lanes_max(lanes a, lanes b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+/* The tree of kernels.h: lanes 8 apart, 4, 2, 1. */
+static inline float lanes_sum(lanes x)
+{
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+static inline float lanes_greatest(lanes x)
+{
+    const __m256 h = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+
+/* Bit i: lane i of both is equal. */
+static inline uint32_t lanes_equal(lanes a, lanes b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+
+/* 16 pairs of bfloat16, widened: the first of each pair, the second of each pair. */
+static inline void lanes_load_pairs_bf16(const uint16_t *p, lanes *first, lanes *second)
+{
+    const __m512i both = _mm512_loadu_si512(p);
+    *first = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    *second = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000u)));
+}
+
+static inline void lanes_load_pairs_f32(const float *p, lanes *first, lanes *second)
+{
+    const __m512i evens =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
+    const lanes low = lanes_load(p);
+    const lanes high = lanes_load(p + 16);
+    *first = _mm512_permutex2var_ps(low, evens, high);
+    *second = _mm512_permutex2var_ps(low, odds, high);
+}
+
+/* exp_scalar of every lane. */
+static inline lanes lanes_exp(lanes x)
+{
+    const __mmask16 above = _mm512_cmp_ps_mask(x, lanes_set1(-INFINITY), _CMP_NEQ_UQ);
+    x = _mm512_max_ps(lanes_set1(EXP_MIN), x);
+    x = _mm512_min_ps(lanes_set1(EXP_MAX), x);
+    const lanes rounder = lanes_set1(EXP_ROUNDER);
+    const lanes rounded = lanes_add(lanes_mul(x, lanes_set1(EXP_LOG2_E)), rounder);
+    const lanes n = lanes_sub(rounded, rounder);
+    lanes r = _mm512_fnmadd_ps(n, lanes_set1(EXP_LN2_HI), x);
+    r = _mm512_fnmadd_ps(n, lanes_set1(EXP_LN2_LO), r);
+    lanes p = lanes_fma(lanes_set1(EXP_C5), r, lanes_set1(EXP_C4));
+    p = lanes_fma(p, r, lanes_set1(EXP_C3));
+    p = lanes_fma(p, r, lanes_set1(EXP_C2));
+    p = lanes_fma(p, r, lanes_set1(EXP_C1));
+    p = lanes_fma(p, r, lanes_set1(1.0f));
+    const __m512i scale = _mm512_slli_epi32(_mm512_castps_si512(rounded), 23);
+    return _mm512_castsi512_ps(_mm512_maskz_add_epi32(above, _mm512_castps_si512(p), scale));
+}
+
+#endif
