@@ -30,12 +30,6 @@ static int pack_vector(struct packer *p, const struct tensor *t, float **out)
     return 0;
 }
 
-static size_t tensor_bytes(const struct tensor *t, size_t n_rows)
-{
-    const struct quant_info *info = quant_find((uint32_t)t->type);
-    return n_rows * (t->n_cols / info->block_elems) * info->block_bytes;
-}
-
 static int pack_linear(struct packer *p, struct linear *l, const struct tensor *const *parts,
                        const struct tensor *const *biases, size_t n_parts)
 {
