@@ -58,6 +58,7 @@ const char *err_name(int code)
     case ERR_DB: return "database";
     case ERR_CONFIG: return "config";
     case ERR_CANCELLED: return "cancelled";
+    case ERR_USAGE: return "usage";
     default: return "unknown";
     }
 }

@@ -26,6 +26,7 @@ enum err_code {
     ERR_DB = -11,         /* SQLite said no */
     ERR_CONFIG = -12,     /* a setting or flag is wrong */
     ERR_CANCELLED = -13,  /* stopped on request */
+    ERR_USAGE = -14,      /* the command line is not one of ours */
 };
 
 /* What the caller should do about it; flags may be combined. */

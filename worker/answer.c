@@ -1,0 +1,284 @@
+#include "answer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "prompt.h"
+
+int answer_context_init(struct answer_context *ctx, const struct model *m,
+                        const struct settings *settings, const char *worker_id, struct err *e)
+{
+    *ctx = (struct answer_context){.model = m, .settings = settings, .worker_id = worker_id};
+    const char *wanted = settings->chat_template;
+    const bool is_auto = strcmp(wanted, "auto") == 0;
+    ctx->template_family = is_auto ? m->template_family : template_find(wanted);
+    if (ctx->template_family == TEMPLATE_UNKNOWN)
+        return ERR_SET(e, ERR_CONFIG,
+                       is_auto
+                           ? "the model's chat template is not one that Sheaf knows; set "
+                             "chat_template to chatml, llama-3, llama-2, mistral, gemma, phi-3 "
+                             "or zephyr%s"
+                           : "chat_template=%s is not one of auto, chatml, llama-3, llama-2, "
+                             "mistral, gemma, phi-3, zephyr",
+                       is_auto ? "" : wanted);
+    if (is_auto)
+        ctx->default_system = m->default_system;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ job -> tokens */
+
+static int encode(const struct answer_context *ctx, const struct token_span *spans, size_t n,
+                  struct job *job, struct err *e)
+{
+    struct token_list list = {0};
+    const int rc = tokenizer_encode(ctx->model->tokenizer, spans, n, true, &list, e);
+    if (rc != 0) {
+        token_list_fini(&list);
+        return rc;
+    }
+    job->tokens = list.ids;
+    job->n_tokens = list.length;
+    return 0;
+}
+
+static enum chat_role chat_role_of(enum job_role role)
+{
+    switch (role) {
+    case JOB_SYSTEM: return CHAT_SYSTEM;
+    case JOB_USER: return CHAT_USER;
+    case JOB_ASSISTANT: return CHAT_ASSISTANT;
+    }
+    ASSERT(!"a role");
+    return CHAT_USER;
+}
+
+static int render_and_encode(const struct answer_context *ctx, const struct prompt *prompt,
+                             struct job *job, struct err *e)
+{
+    struct chat_message *messages = calloc(prompt->n_messages + 1, sizeof messages[0]);
+    if (!messages)
+        return ERR_SET(e, ERR_NOMEM, "no memory for a prompt");
+    for (size_t i = 0; i < prompt->n_messages; i++)
+        messages[i] = (struct chat_message){.role = chat_role_of(prompt->messages[i].role),
+                                            .content = prompt->messages[i].text,
+                                            .length = prompt->messages[i].length};
+    struct span_list spans = {0};
+    struct err why = {0};
+    int rc = template_render(ctx->template_family, messages, prompt->n_messages,
+                             ctx->default_system, &spans, &why);
+    if (rc == ERR_INVALID) {
+        job_fail(job, 400, "invalid_value", "messages", "%s", why.text);
+        rc = 0;
+    } else if (rc != 0) {
+        rc = ERR_SET(e, rc, "%s", why.text);
+    } else {
+        rc = encode(ctx, spans.items, spans.length, job, e);
+    }
+    span_list_fini(&spans);
+    free(messages);
+    return rc;
+}
+
+static int tokenize_chat(const struct answer_context *ctx, struct job *job, struct err *e)
+{
+    struct prompt prompt = {0};
+    int rc = prompt_build(job, &prompt, e);
+    if (rc == 0) {
+        job->prefix_group = strdup(prompt.group);
+        rc = job->prefix_group ? render_and_encode(ctx, &prompt, job, e)
+                               : ERR_SET(e, ERR_NOMEM, "no memory for a prompt");
+    }
+    prompt_fini(&prompt);
+    return rc;
+}
+
+int answer_tokenize(const struct answer_context *ctx, struct job *job, struct err *e)
+{
+    ASSERT(job->error.status == 0 && !job->tokens);
+    if (job->prompt_tokens) {
+        job->tokens = job->prompt_tokens;
+        job->n_tokens = job->n_prompt_tokens;
+        job->prompt_tokens = NULL;
+        job->n_prompt_tokens = 0;
+        return 0;
+    }
+    if (!job->prompt)
+        return tokenize_chat(ctx, job, e);
+    const struct token_span span = {.text = job->prompt, .length = job->prompt_length};
+    return encode(ctx, &span, 1, job, e);
+}
+
+/* ------------------------------------------------------------------ tokens -> request */
+
+static struct sample_params sampling_of(const struct answer_context *ctx, const struct job *job)
+{
+    const struct job_params *p = &job->params;
+    struct sample_params sample = sample_params_greedy();
+    sample.temperature = (float)p->temperature;
+    sample.top_k = (int32_t)p->top_k;
+    sample.top_p = (float)p->top_p;
+    sample.min_p = (float)p->min_p;
+    sample.repetition_penalty = (float)p->repetition_penalty;
+    sample.presence_penalty = (float)p->presence_penalty;
+    sample.frequency_penalty = (float)p->frequency_penalty;
+    sample.seed = (uint64_t)(p->has_seed ? p->seed : ctx->settings->seed);
+    /* By id, so that equal questions under two ids are two draws, and a rerun repeats both. */
+    sample.stream = hash_bytes(job->custom_id, strlen(job->custom_id));
+    return sample;
+}
+
+int answer_request(const struct answer_context *ctx, struct job *job, struct seq_request *req,
+                   struct logit_bias **bias, struct err *e)
+{
+    const struct job_params *p = &job->params;
+    struct logit_bias *list = calloc(p->n_bias + 1, sizeof list[0]);
+    if (!list)
+        return ERR_SET(e, ERR_NOMEM, "no memory for a request");
+    for (size_t i = 0; i < p->n_bias; i++)
+        list[i] = (struct logit_bias){.id = p->bias[i].id, .bias = (float)p->bias[i].bias};
+    *bias = list;
+    *req = (struct seq_request){
+        .prompt = job->tokens,
+        .n_prompt = job->n_tokens,
+        .max_tokens = (size_t)(p->max_tokens ? p->max_tokens : ctx->settings->max_tokens),
+        .min_tokens = (size_t)p->min_tokens,
+        .ignore_eos = p->ignore_eos,
+        .include_stop = p->include_stop,
+        .sample = sampling_of(ctx, job),
+        .stops = (const char *const *)p->stops,
+        .n_stops = p->n_stops,
+        .stop_tokens = p->stop_tokens,
+        .n_stop_tokens = p->n_stop_tokens,
+        .user = job,
+    };
+    req->sample.bias = list;
+    req->sample.n_bias = p->n_bias;
+    return 0;
+}
+
+void answer_refuse(struct job *job, const struct err *e)
+{
+    switch (e->code) {
+    case ERR_CONTEXT:
+        job_fail(job, 413, "context_length_exceeded", "messages", "%s", e->text);
+        break;
+    case ERR_LIMIT:
+        job_fail(job, 413, "kv_cache_too_small", "max_tokens", "%s", e->text);
+        break;
+    default: job_fail(job, 400, "invalid_value", "", "%s", e->text);
+    }
+}
+
+/* ------------------------------------------------------------------ outcome -> result */
+
+/* The same job at the same place has the same id, also when it is answered again. */
+static void make_id(struct result *r)
+{
+    const struct job_source *source = &r->job->source;
+    char place[512];
+    const int n = snprintf(place, sizeof place, "%d %lld %s %.400s", source->partition,
+                           (long long)source->offset, r->job->payload_sha256, source->topic);
+    const size_t length = n < (int)sizeof place ? (size_t)n : sizeof place - 1;
+    snprintf(r->id, sizeof r->id, "batch_req_%016llx%.16s",
+             (unsigned long long)hash_bytes(place, length), r->job->payload_sha256);
+}
+
+static struct result *new_result(const struct answer_context *ctx, struct job *job)
+{
+    struct result *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->job = job;
+    r->created_s = clock_wall_us() / 1000000;
+    r->model = ctx->model->name;
+    r->worker_id = ctx->worker_id;
+    make_id(r);
+    return r;
+}
+
+static void set_reason(struct result *r, const struct seq_result *s)
+{
+    const char *reason = "";
+    r->finish_reason = "stop";
+    switch (s->reason) {
+    case FINISH_EOS: reason = "eos"; break;
+    case FINISH_STOP:
+        if (s->stop_index >= 0)
+            reason = r->job->params.stops[s->stop_index];
+        break;
+    case FINISH_LENGTH:
+        r->finish_reason = "length";
+        reason = "max_tokens";
+        break;
+    case FINISH_CONTEXT:
+        r->finish_reason = "length";
+        reason = "context_window";
+        break;
+    case FINISH_CANCELLED: reason = "cancelled"; break;
+    }
+    snprintf(r->stop_reason, sizeof r->stop_reason, "%s", reason);
+    if (s->reason == FINISH_STOP && s->stop_index < 0)
+        snprintf(r->stop_reason, sizeof r->stop_reason, "token %d", s->stop_token);
+}
+
+/* The definitions are in result.h. */
+static void set_metrics(struct result *r, const struct seq_result *s)
+{
+    const struct job *job = r->job;
+    struct result_metrics *m = &r->metrics;
+    m->queue_us = job->admitted_wall_us - job->source.timestamp_us;
+    if (m->queue_us < 0) /* the submitter's clock may be ahead */
+        m->queue_us = 0;
+    m->group_wait_us = s->scheduled_us - job->admitted_us;
+    m->prefill_us = s->first_token_us - s->scheduled_us;
+    m->ttft_us = s->first_token_us - job->admitted_us;
+    m->decode_us = s->last_token_us - s->first_token_us;
+    m->e2e_us = s->last_token_us - job->admitted_us;
+    m->gap_us_max = s->gap_us_max;
+    m->prompt_tokens = (int64_t)s->n_prompt;
+    m->cached_tokens = (int64_t)s->n_cached;
+    m->computed_tokens = (int64_t)(s->n_prompt - s->n_cached);
+    m->completion_tokens = (int64_t)s->n_tokens;
+    m->engine_steps = (int64_t)s->n_steps;
+    m->prefill_chunks = (int64_t)s->n_chunks;
+    m->preemptions = (int64_t)s->n_preempted;
+    m->kv_pages_peak = (int64_t)s->kv_pages_peak;
+}
+
+struct result *answer_result_take(const struct answer_context *ctx, struct job *job,
+                                  const struct seq_result *s)
+{
+    struct result *r = new_result(ctx, job);
+    if (!r)
+        return NULL;
+    r->text = result_clean_utf8(s->text, s->text_bytes, &r->text_length);
+    if (!r->text) {
+        free(r);
+        return NULL;
+    }
+    r->status = RESULT_SUCCEEDED;
+    set_reason(r, s);
+    set_metrics(r, s);
+    return r;
+}
+
+struct result *answer_failure_take(const struct answer_context *ctx, struct job *job)
+{
+    ASSERT(job->error.status != 0);
+    struct result *r = new_result(ctx, job);
+    if (!r)
+        return NULL;
+    r->error = job->error;
+    r->status =
+        strcmp(job->error.code, "deadline_exceeded") == 0 ? RESULT_EXPIRED : RESULT_FAILED;
+    r->metrics.queue_us = job->admitted_wall_us - job->source.timestamp_us;
+    if (r->metrics.queue_us < 0)
+        r->metrics.queue_us = 0;
+    r->metrics.prompt_tokens = 0;
+    return r;
+}

@@ -1,0 +1,20 @@
+/* XXH3 of bytes: for tables and for streams of random numbers, never trusted as identity. */
+#ifndef SHEAF_HASH_H
+#define SHEAF_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t hash_bytes(const void *bytes, size_t length);
+
+/* A set of 64-bit hashes. Zeroed is empty. Thread: one. */
+struct hash_set {
+    uint64_t *slots; /* 0 = free; a hash of 0 is stored as 1 */
+    size_t capacity; /* a power of two, or 0 */
+    size_t length;
+};
+enum hash_set_answer { HASH_SET_NEW, HASH_SET_KNOWN, HASH_SET_NOMEM };
+enum hash_set_answer hash_set_add(struct hash_set *set, uint64_t hash);
+void hash_set_fini(struct hash_set *set);
+
+#endif
