@@ -29,9 +29,9 @@ struct result {
     char *text; /* the answer; or NULL. UTF-8 always: invalid bytes became U+FFFD */
     size_t text_length;
     const char *finish_reason; /* static: "stop", "length"; NULL when failed */
-    char
-        stop_reason[JOB_STOP_BYTES_MAX + 1]; /* "eos", the stop string, "context_window", ... */
-    struct job_error error;                  /* when not RESULT_SUCCEEDED */
+    /* "eos", the stop string, "context_window", ... */
+    char stop_reason[JOB_STOP_BYTES_MAX + 1];
+    struct job_error error; /* when not RESULT_SUCCEEDED */
     struct result_metrics metrics;
     int64_t created_s; /* wall, Unix seconds */
     const char *model; /* static or borrowed from the worker: model name */
@@ -42,11 +42,23 @@ struct result {
 void result_free(struct result *r); /* frees the job too; accepts NULL */
 
 /*
- * Appends one JSON line without the newline. OpenAI dialects: {id, custom_id, response:
- * {status_code, request_id, body}, error}: a rejected request has response.status_code 4xx
- * with body.error{message,type,param,code} and error null; a request that was never run
- * (cancelled, expired) has response null and error{code, message}. Native:
- * schema/result.schema.json.
+ * A copy in which every run of bytes that is not a character became U+FFFD, one for each
+ * longest start of a character as browsers do it; for the text of a result. NUL-terminated
+ * behind *out_length bytes; free() it. NULL: out of memory.
+ */
+char *result_clean_utf8(const char *bytes, size_t length, size_t *out_length);
+
+/*
+ * Appends one JSON line without the newline, in the dialect of the job.
+ *
+ * OpenAI: {id, custom_id, response, error}. A job that ran or was refused has response
+ * {status_code, request_id, body} and error null; the body is a chat.completion or
+ * text_completion object, or {error: {message, type, param, code}} with status_code 4xx or
+ * 5xx. A job that never ran has response null and error {code, message} with code
+ * batch_expired or batch_cancelled. Beyond OpenAI's own fields: choices[0].stop_reason, as in
+ * vLLM.
+ *
+ * Native: schema/result.schema.json.
  */
 int result_emit(const struct result *r, struct buf *out, struct err *e);
 
