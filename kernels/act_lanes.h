@@ -4,7 +4,6 @@
 
 #include "kernels_int.h"
 
-/* The sign is flipped by the product, exactly: a difference from 0 would lose that of zero. */
 static inline lanes act_silu_mul(lanes gate, lanes up)
 {
     const lanes e = lanes_exp(lanes_mul(gate, lanes_set1(-1.0f)));

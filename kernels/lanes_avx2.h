@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "exp.h"
+#include "kernels.h"
 
 typedef struct {
     __m256 lo, hi;
@@ -37,7 +38,7 @@ static inline __m256i lanes_first(size_t n, int begin)
 {
     const __m256i lane =
         _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(begin));
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n < 16 ? (int)n : 16), lane);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n < LANES ? (int)n : LANES), lane);
 }
 
 static inline lanes lanes_load_first(const float *p, size_t n)

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "exp.h"
+#include "kernels.h"
 
 typedef __m512 lanes;
 
@@ -31,7 +32,7 @@ static inline void lanes_store(float *p, lanes x)
 
 static inline __mmask16 lanes_first(size_t n)
 {
-    return n < 16 ? (__mmask16)((1u << n) - 1) : (__mmask16)0xffff;
+    return (__mmask16)(n < LANES ? (1u << n) - 1 : 0xffffu);
 }
 
 /* The first n floats, then zeros; nothing behind them is touched. */

@@ -1,0 +1,496 @@
+/* Attention: the reference against softmax in double, the twins against the reference. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "twins.h"
+
+typedef void attend_fn(const struct attend *a);
+typedef void attend_finish_fn(const struct attend *a, float *const *out);
+
+static attend_fn *const attend_twins[] = TWINS_OF(attend);
+static attend_finish_fn *const finish_twins[] = TWINS_OF(attend_finish);
+
+enum row_pattern { ROWS_SEE_ALL, ROWS_STAIRCASE, ROWS_SPREAD, ROWS_SEE_NOTHING };
+
+/* One question to attention with its own memory; state and answer included. */
+struct problem {
+    struct attend a;
+    float *key;   /* [n_keys, HD] */
+    float *value; /* [n_keys, HD] */
+    float *q;     /* [R, HD] */
+    const float **q_rows;
+    int32_t *row_pos;
+    void **pages;
+    size_t n_pages;
+    float *out; /* [R, HD] */
+};
+
+/* A multiple of 1/16 below 4 in size has at most 6 significant bits: exact in bfloat16. */
+static float random_short_float(uint64_t stream, size_t i)
+{
+    return floorf(random_float(stream, i, 64.0f)) / 16.0f;
+}
+
+static int32_t choose_row_pos(enum row_pattern pattern, const struct attend *a, size_t row)
+{
+    const int32_t end = a->first_pos + (int32_t)a->n_keys;
+    switch (pattern) {
+    case ROWS_SEE_ALL: return end - 1 + (int32_t)row;
+    case ROWS_STAIRCASE: return end - 1 - (int32_t)((a->n_rows - 1 - row) / 3);
+    case ROWS_SPREAD:
+        return a->first_pos - 2 + (int32_t)(rng_bits(1, 9, row) % (uint64_t)(a->n_keys + 4));
+    case ROWS_SEE_NOTHING: return a->first_pos - 1;
+    }
+    return 0;
+}
+
+static void reset_state(struct problem *p)
+{
+    for (size_t r = 0; r < p->a.n_rows; r++)
+        p->a.m[r] = -INFINITY;
+    memset(p->a.d, 0, p->a.n_rows * LANES * sizeof(float));
+    memset(p->a.o, 0, p->a.n_rows * p->a.head_dim * sizeof(float));
+}
+
+/* Slots that no key was written to hold filler in every byte: 0xff makes them NaN. */
+static void write_pages(struct problem *p, int filler)
+{
+    const size_t hd = p->a.head_dim;
+    for (size_t i = 0; i < p->n_pages; i++)
+        memset(p->pages[i], filler, kv_page_bytes(p->a.kv_type, hd));
+    for (size_t j = 0; j < p->a.n_keys; j++)
+        kv_write_ref(p->a.kv_type, hd, p->pages[j / 32], j % 32, p->key + j * hd,
+                     p->value + j * hd);
+}
+
+static struct problem *new_problem(enum kv_type type, size_t head_dim, size_t n_rows,
+                                   size_t n_keys, int32_t first_pos, enum row_pattern pattern,
+                                   float q_range)
+{
+    struct problem *p = calloc(1, sizeof *p);
+    p->key = new_floats(n_keys * head_dim);
+    p->value = new_floats(n_keys * head_dim);
+    p->q = new_floats(n_rows * head_dim);
+    p->q_rows = calloc(n_rows, sizeof *p->q_rows);
+    p->row_pos = calloc(n_rows, sizeof *p->row_pos);
+    p->n_pages = (n_keys + 31) / 32;
+    p->pages = calloc(p->n_pages, sizeof *p->pages);
+    p->out = new_floats(n_rows * head_dim);
+    p->a = (struct attend){
+        .kv_type = type,
+        .head_dim = head_dim,
+        .scale = 1.0f / sqrtf((float)head_dim),
+        .n_rows = n_rows,
+        .q = p->q_rows,
+        .row_pos = p->row_pos,
+        .pages = (const void *const *)p->pages,
+        .first_pos = first_pos,
+        .n_keys = n_keys,
+        .m = new_floats(n_rows),
+        .d = new_floats(n_rows * LANES),
+        .o = new_floats(n_rows * head_dim),
+    };
+    for (size_t i = 0; i < n_keys * head_dim; i++) {
+        p->key[i] = random_short_float(1, i);
+        p->value[i] = random_short_float(2, i);
+    }
+    fill_random(3, q_range, n_rows * head_dim, p->q);
+    for (size_t r = 0; r < n_rows; r++) {
+        p->q_rows[r] = p->q + r * head_dim;
+        p->row_pos[r] = choose_row_pos(pattern, &p->a, r);
+    }
+    for (size_t i = 0; i < p->n_pages; i++)
+        p->pages[i] = new_floats(kv_page_bytes(type, head_dim) / sizeof(float));
+    write_pages(p, 0xff);
+    reset_state(p);
+    return p;
+}
+
+static void free_problem(struct problem *p)
+{
+    for (size_t i = 0; i < p->n_pages; i++)
+        free(p->pages[i]);
+    free(p->a.m);
+    free(p->a.d);
+    free(p->a.o);
+    free(p->key);
+    free(p->value);
+    free(p->q);
+    free(p->q_rows);
+    free(p->row_pos);
+    free(p->pages);
+    free(p->out);
+    free(p);
+}
+
+static void finish(struct problem *p, size_t isa)
+{
+    float **out = calloc(p->a.n_rows, sizeof *out);
+    for (size_t r = 0; r < p->a.n_rows; r++)
+        out[r] = p->out + r * p->a.head_dim;
+    finish_twins[isa](&p->a, out);
+    free(out);
+}
+
+static void solve(struct problem *p, size_t isa)
+{
+    reset_state(p);
+    attend_twins[isa](&p->a);
+    finish(p, isa);
+}
+
+static bool is_row_blind(const struct problem *p, size_t row)
+{
+    return p->a.n_keys == 0 || p->row_pos[row] < p->a.first_pos;
+}
+
+/* A blind row's answer is 0 * (1 / 0), a NaN of any bits; its state still has to agree. */
+static void assert_same_solution(const struct problem *want, const struct problem *got)
+{
+    const size_t n_rows = want->a.n_rows;
+    const size_t hd = want->a.head_dim;
+    assert_true(same_bits("m", want->a.m, got->a.m, n_rows));
+    assert_true(same_bits("d", want->a.d, got->a.d, n_rows * LANES));
+    assert_true(same_bits("o", want->a.o, got->a.o, n_rows * hd));
+    for (size_t r = 0; r < n_rows; r++)
+        if (!is_row_blind(want, r))
+            assert_true(same_bits("out", want->out + r * hd, got->out + r * hd, hd));
+}
+
+static void check_twins(enum kv_type type, size_t head_dim, size_t n_rows, size_t n_keys,
+                        int32_t first_pos, enum row_pattern pattern, float q_range)
+{
+    struct problem *want =
+        new_problem(type, head_dim, n_rows, n_keys, first_pos, pattern, q_range);
+    struct problem *got =
+        new_problem(type, head_dim, n_rows, n_keys, first_pos, pattern, q_range);
+    solve(want, KERNELS_REF);
+    for (size_t isa = 1; isa < N_TWINS; isa++)
+        if (twin_runs(isa)) {
+            solve(got, isa);
+            assert_same_solution(want, got);
+        }
+    free_problem(want);
+    free_problem(got);
+}
+
+static const size_t head_dims[] = {16, 32, 64, 80, 96, 128};
+static const enum kv_type kv_types[] = {KV_F32, KV_BF16};
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static void twins_give_the_bits_of_the_reference(void **state)
+{
+    (void)state;
+    static const size_t row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 31};
+    static const size_t key_counts[] = {1, 2, 31, 32, 33, 64, 95};
+    for (size_t t = 0; t < N_OF(kv_types); t++)
+        for (size_t h = 0; h < N_OF(head_dims); h++)
+            for (size_t r = 0; r < N_OF(row_counts); r++)
+                for (size_t k = 0; k < N_OF(key_counts); k++)
+                    for (int pattern = ROWS_SEE_ALL; pattern <= ROWS_SPREAD; pattern++)
+                        check_twins(kv_types[t], head_dims[h], row_counts[r], key_counts[k],
+                                    pattern == ROWS_SPREAD ? 64 : 0, (enum row_pattern)pattern,
+                                    2.0f);
+}
+
+static void twins_agree_on_a_long_shared_prefix(void **state)
+{
+    (void)state;
+    static const struct {
+        enum kv_type type;
+        size_t head_dim, n_rows, n_keys;
+        enum row_pattern pattern;
+    } cases[] = {
+        {KV_BF16, 64, 1, 2048, ROWS_SEE_ALL},    {KV_BF16, 64, 3, 2048, ROWS_SEE_ALL},
+        {KV_BF16, 64, 96, 2048, ROWS_SEE_ALL},   {KV_F32, 64, 13, 2048, ROWS_SPREAD},
+        {KV_BF16, 128, 96, 700, ROWS_STAIRCASE}, {KV_F32, 256, 7, 2048, ROWS_SEE_ALL},
+        {KV_BF16, 512, 5, 333, ROWS_SPREAD},     {KV_BF16, 64, 96, 40, ROWS_STAIRCASE},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++)
+        check_twins(cases[i].type, cases[i].head_dim, cases[i].n_rows, cases[i].n_keys, 128,
+                    cases[i].pattern, 1.0f);
+}
+
+/* Scores of some +-1e4: all weight on one key, the others at the lower clamp of exp. */
+static void twins_agree_on_extreme_scores(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < N_OF(kv_types); t++) {
+        check_twins(kv_types[t], 64, 13, 95, 0, ROWS_SEE_ALL, 3000.0f);
+        check_twins(kv_types[t], 64, 12, 70, 0, ROWS_STAIRCASE, 3000.0f);
+        check_twins(kv_types[t], 64, 12, 70, 0, ROWS_SEE_ALL, 0.0f);
+    }
+}
+
+static void comparison_notices_one_flipped_bit(void **state)
+{
+    (void)state;
+    struct problem *p = new_problem(KV_BF16, 64, 3, 40, 0, ROWS_SEE_ALL, 1.0f);
+    solve(p, KERNELS_REF);
+    float *copy = new_floats(3 * 64);
+    memcpy(copy, p->out, 3 * 64 * sizeof(float));
+    assert_int_equal(first_difference(p->out, copy, 3 * 64), 3 * 64);
+    uint32_t bits;
+    memcpy(&bits, &copy[100], sizeof bits);
+    bits ^= 1;
+    memcpy(&copy[100], &bits, sizeof bits);
+    assert_int_equal(first_difference(p->out, copy, 3 * 64), 100);
+    copy[7] = NAN;
+    assert_int_equal(first_difference(p->out, copy, 3 * 64), 7);
+    free(copy);
+    free_problem(p);
+}
+
+/* Softmax attention of one row, written plainly: all scores, then weights, then the mean. */
+static void attend_plainly(const struct problem *p, size_t row, double *out)
+{
+    const size_t hd = p->a.head_dim;
+    double *score = calloc(p->a.n_keys, sizeof *score);
+    double greatest = -INFINITY;
+    size_t n = 0;
+    for (; n < p->a.n_keys && p->a.first_pos + (int32_t)n <= p->row_pos[row]; n++) {
+        for (size_t i = 0; i < hd; i++)
+            score[n] += (double)p->q[row * hd + i] * (double)p->key[n * hd + i];
+        score[n] /= sqrt((double)hd);
+        greatest = fmax(greatest, score[n]);
+    }
+    double sum = 0.0;
+    memset(out, 0, hd * sizeof *out);
+    for (size_t j = 0; j < n; j++) {
+        const double weight = exp(score[j] - greatest);
+        sum += weight;
+        for (size_t i = 0; i < hd; i++)
+            out[i] += weight * (double)p->value[j * hd + i];
+    }
+    for (size_t i = 0; i < hd; i++)
+        out[i] /= sum;
+    free(score);
+}
+
+static void check_plainly(const struct problem *p, double tolerance)
+{
+    const size_t hd = p->a.head_dim;
+    double *want = calloc(hd, sizeof *want);
+    for (size_t r = 0; r < p->a.n_rows; r++) {
+        if (is_row_blind(p, r))
+            continue;
+        attend_plainly(p, r, want);
+        for (size_t i = 0; i < hd; i++) {
+            const double off = fabs((double)p->out[r * hd + i] - want[i]);
+            if (!(off <= tolerance))
+                fail_msg("row %zu dim %zu: %g, not %g", r, i, (double)p->out[r * hd + i],
+                         want[i]);
+        }
+    }
+    free(want);
+}
+
+/* Values lie in [-4, 4); scores of size s carry a relative error of some s * 2^-24. */
+static void every_twin_computes_softmax_attention(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t head_dim, n_rows, n_keys;
+        int32_t first_pos;
+        enum row_pattern pattern;
+        float q_range;
+        double tolerance;
+    } cases[] = {
+        {64, 3, 2048, 0, ROWS_SEE_ALL, 1.0f, 1e-5},
+        {64, 36, 100, 0, ROWS_STAIRCASE, 1.0f, 1e-5},
+        {128, 13, 300, 96, ROWS_SPREAD, 1.0f, 1e-5},
+        {16, 5, 33, 0, ROWS_SEE_ALL, 4.0f, 1e-5},
+        {64, 12, 95, 0, ROWS_SEE_ALL, 3000.0f, 2e-2},
+        {64, 12, 95, 0, ROWS_SEE_ALL, 0.0f, 1e-5},
+    };
+    for (size_t isa = 0; isa < N_TWINS; isa++)
+        for (size_t t = 0; twin_runs(isa) && t < N_OF(kv_types); t++)
+            for (size_t i = 0; i < N_OF(cases); i++) {
+                struct problem *p = new_problem(kv_types[t], cases[i].head_dim, cases[i].n_rows,
+                                                cases[i].n_keys, cases[i].first_pos,
+                                                cases[i].pattern, cases[i].q_range);
+                solve(p, isa);
+                check_plainly(p, cases[i].tolerance);
+                free_problem(p);
+            }
+}
+
+/* Pages of the problem cut into calls that end after the given pages. */
+static void solve_in_calls(struct problem *p, size_t isa, const size_t *ends, size_t n_calls)
+{
+    reset_state(p);
+    size_t begin = 0;
+    for (size_t i = 0; i < n_calls; i++) {
+        struct attend part = p->a;
+        part.pages += begin;
+        part.first_pos += (int32_t)(begin * 32);
+        part.n_keys =
+            ends[i] * 32 < p->a.n_keys ? (ends[i] - begin) * 32 : p->a.n_keys - begin * 32;
+        attend_twins[isa](&part);
+        begin = ends[i];
+    }
+    finish(p, isa);
+}
+
+static void state_carried_over_calls_equals_one_call(void **state)
+{
+    (void)state;
+    static const size_t ends[] = {1, 4, 5, 10};
+    for (size_t isa = 0; isa < N_TWINS; isa++)
+        for (int pattern = ROWS_SEE_ALL; twin_runs(isa) && pattern <= ROWS_SPREAD; pattern++) {
+            const enum row_pattern rows = (enum row_pattern)pattern;
+            struct problem *want = new_problem(KV_BF16, 64, 14, 300, 32, rows, 2.0f);
+            struct problem *got = new_problem(KV_BF16, 64, 14, 300, 32, rows, 2.0f);
+            solve(want, isa);
+            solve_in_calls(got, isa, ends, N_OF(ends));
+            assert_same_solution(want, got);
+            free_problem(want);
+            free_problem(got);
+        }
+}
+
+/* Row r of the problem in a call of its own. */
+static void solve_row(struct problem *p, size_t isa, size_t r)
+{
+    struct attend one = p->a;
+    float *out = p->out + r * p->a.head_dim;
+    one.n_rows = 1;
+    one.q += r;
+    one.row_pos += r;
+    one.m += r;
+    one.d += r * LANES;
+    one.o += r * p->a.head_dim;
+    attend_twins[isa](&one);
+    finish_twins[isa](&one, &out);
+}
+
+static void stacked_rows_equal_each_row_alone(void **state)
+{
+    (void)state;
+    for (size_t isa = 0; isa < N_TWINS; isa++)
+        for (int pattern = ROWS_SEE_ALL; twin_runs(isa) && pattern <= ROWS_SPREAD; pattern++)
+            for (size_t n_rows = 2; n_rows <= 29; n_rows += 3) {
+                const enum row_pattern rows = (enum row_pattern)pattern;
+                struct problem *want = new_problem(KV_BF16, 64, n_rows, 90, 0, rows, 2.0f);
+                struct problem *got = new_problem(KV_BF16, 64, n_rows, 90, 0, rows, 2.0f);
+                solve(want, isa);
+                for (size_t r = 0; r < n_rows; r++)
+                    solve_row(got, isa, r);
+                assert_same_solution(want, got);
+                free_problem(want);
+                free_problem(got);
+            }
+}
+
+static void unwritten_slots_may_hold_anything(void **state)
+{
+    (void)state;
+    static const int fillers[] = {0xff, 0x7f, 0x80, 0x3c};
+    for (size_t isa = 0; isa < N_TWINS; isa++)
+        for (size_t t = 0; twin_runs(isa) && t < N_OF(kv_types); t++)
+            for (size_t n_keys = 1; n_keys < 40; n_keys++) {
+                struct problem *want =
+                    new_problem(kv_types[t], 32, 4, n_keys, 0, ROWS_SEE_ALL, 1.0f);
+                struct problem *got =
+                    new_problem(kv_types[t], 32, 4, n_keys, 0, ROWS_SEE_ALL, 1.0f);
+                write_pages(want, 0);
+                solve(want, isa);
+                check_plainly(want, 1e-5);
+                for (size_t i = 0; i < N_OF(fillers); i++) {
+                    write_pages(got, fillers[i]);
+                    solve(got, isa);
+                    assert_same_solution(want, got);
+                }
+                free_problem(want);
+                free_problem(got);
+            }
+}
+
+/* Row r sees keys 0 .. r; every key after its last one is an infinity. */
+static void later_tokens_do_not_leak_into_a_row(void **state)
+{
+    (void)state;
+    enum { HD = 32, ROWS = 64 };
+    for (size_t isa = 0; isa < N_TWINS; isa++)
+        for (size_t cut = 1; twin_runs(isa) && cut < ROWS; cut += 5) {
+            struct problem *p = new_problem(KV_F32, HD, ROWS, ROWS, 0, ROWS_SEE_ALL, 1.0f);
+            for (size_t r = 0; r < ROWS; r++)
+                p->row_pos[r] = (int32_t)r;
+            for (size_t i = cut * HD; i < ROWS * HD; i++)
+                p->value[i] = INFINITY;
+            write_pages(p, 0xff);
+            solve(p, isa);
+            for (size_t i = 0; i < ROWS * HD; i++)
+                assert_int_equal(isfinite(p->out[i]) != 0, i < cut * HD);
+            free_problem(p);
+        }
+}
+
+static void pages_out_of_sight_leave_the_state_untouched(void **state)
+{
+    (void)state;
+    for (size_t isa = 0; isa < N_TWINS; isa++) {
+        if (!twin_runs(isa))
+            continue;
+        struct problem *p = new_problem(KV_BF16, 64, 13, 80, 64, ROWS_SEE_NOTHING, 1.0f);
+        float *was = new_floats(13 * 64);
+        fill_random(5, 1.0f, 13 * 64, was);
+        was[3] = -0.0f;
+        memcpy(p->a.o, was, 13 * 64 * sizeof(float));
+        fill_random(6, 1.0f, 13 * LANES, p->a.d);
+        fill_random(7, 1.0f, 13, p->a.m);
+        const float m = p->a.m[12];
+        const float d = p->a.d[12 * LANES + 15];
+        attend_twins[isa](&p->a);
+        assert_true(same_bits("o", was, p->a.o, 13 * 64));
+        assert_true(same_bits("m", &m, &p->a.m[12], 1));
+        assert_true(same_bits("d", &d, &p->a.d[12 * LANES + 15], 1));
+        free(was);
+        free_problem(p);
+    }
+}
+
+static void no_rows_and_no_keys_are_no_work(void **state)
+{
+    (void)state;
+    for (size_t isa = 0; isa < N_TWINS; isa++) {
+        if (!twin_runs(isa))
+            continue;
+        struct problem *p = new_problem(KV_BF16, 64, 2, 40, 0, ROWS_SEE_ALL, 1.0f);
+        struct attend none = p->a;
+        none.n_keys = 0;
+        attend_twins[isa](&none);
+        none = p->a;
+        none.n_rows = 0;
+        attend_twins[isa](&none);
+        finish_twins[isa](&none, NULL);
+        assert_true(isinf(p->a.m[0]) && isinf(p->a.m[1]));
+        free_problem(p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(twins_give_the_bits_of_the_reference),
+        cmocka_unit_test(twins_agree_on_a_long_shared_prefix),
+        cmocka_unit_test(twins_agree_on_extreme_scores),
+        cmocka_unit_test(comparison_notices_one_flipped_bit),
+        cmocka_unit_test(every_twin_computes_softmax_attention),
+        cmocka_unit_test(state_carried_over_calls_equals_one_call),
+        cmocka_unit_test(stacked_rows_equal_each_row_alone),
+        cmocka_unit_test(unwritten_slots_may_hold_anything),
+        cmocka_unit_test(later_tokens_do_not_leak_into_a_row),
+        cmocka_unit_test(pages_out_of_sight_leave_the_state_untouched),
+        cmocka_unit_test(no_rows_and_no_keys_are_no_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
