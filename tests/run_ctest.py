@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """run_ctest.py BUILD_DIR [ctest arguments]: runs ctest and counts the cmocka tests inside.
 
-Prints the output of programs that failed, then `N passed, N failed[, N skipped]`. A program that
-dies, runs too long or is no cmocka program counts as one test.
+Prints the output of programs that failed, then `N passed, N failed[, N skipped]`. A program
+that dies, runs too long or is no cmocka program counts as one test.
 """
 import os
 import re
@@ -12,16 +12,19 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 
 SECONDS_MAX = 600
+OUTPUT_BYTES_MAX = 4 << 20
 
 
 def run_ctest(build_dir, arguments, junit_path):
     environment = dict(os.environ)
-    environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:detect_stack_use_after_return=1")
+    environment.setdefault("ASAN_OPTIONS", "detect_stack_use_after_return=1")
     environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
     environment.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
     command = ["ctest", "--test-dir", build_dir, "--output-junit", junit_path,
-               "--timeout", str(SECONDS_MAX), "--no-tests=error", "--test-output-size-passed",
-               "4194304", "--test-output-size-failed", "4194304", "-j", str(os.cpu_count() or 1)]
+               "--timeout", str(SECONDS_MAX), "--no-tests=error",
+               "-j", str(os.cpu_count() or 1),
+               "--test-output-size-passed", str(OUTPUT_BYTES_MAX),
+               "--test-output-size-failed", str(OUTPUT_BYTES_MAX)]
     return subprocess.run(command + arguments, env=environment, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -30,8 +33,8 @@ def count_case(case):
     """-> (passed, failed, skipped) of one ctest entry."""
     output = case.findtext("system-out") or ""
     passed = len(re.findall(r"^\[ +OK +\] ", output, re.MULTILINE))
-    skipped = len(re.findall(r"^\[ +SKIPPED +\] \w+$", output, re.MULTILINE))
-    failed = len(set(re.findall(r"^\[ +FAILED +\] (\w+)$", output, re.MULTILINE)))
+    skipped = len(set(re.findall(r"^\[ +SKIPPED +\] (\S+)$", output, re.MULTILINE)))
+    failed = len(set(re.findall(r"^\[ +FAILED +\] (\S+)$", output, re.MULTILINE)))
     if case.get("status") == "run":
         return (passed or int(skipped == 0)), failed, skipped
     return passed, max(failed, 1), skipped
