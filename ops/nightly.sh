@@ -2,7 +2,7 @@
 # nightly.sh   One night: answers what the topic holds into a database of that date.
 #
 # SHEAF_BROKERS (127.0.0.1:9092), SHEAF_TOPIC, SHEAF_RESULTS_TOPIC, SHEAF_GROUP: as the flags of
-# `sheaf work`; SHEAF_FOLDER (.): where the databases go; SHEAF_MODEL: a GGUF file. Arguments are
+# `sheaf work`; SHEAF_FOLDER (.): where databases go; SHEAF_MODEL: a GGUF file. Arguments are
 # handed on. Exit 0 also when single jobs failed: their results say why.
 set -eu
 
