@@ -1,0 +1,76 @@
+. "$CLI_TESTS/lib.sh"
+write_jobs 4 >in.jsonl
+
+it 'answers a file: one line for each job, in the file and in the database'
+run sheaf run -i in.jsonl -o out.jsonl --db run.db
+code_is 0
+out_is_empty
+err_has '4'
+lines_are 4 out.jsonl
+is_json_lines out.jsonl
+sql run.db "SELECT count(*) FROM v_jobs WHERE status = 'succeeded'" 4
+sql run.db 'SELECT jobs, succeeded, failed, status FROM v_runs' '4|4|0|completed'
+
+it 'accounts for every prompt token'
+sql run.db 'SELECT sum(prompt_tokens - cached_tokens - computed_tokens) FROM v_jobs' 0
+sql run.db 'SELECT count(*) FROM v_jobs WHERE completion_tokens NOT BETWEEN 1 AND 8' 0
+
+it 'leaves a finished run as it is when it is started again'
+cp out.jsonl before.jsonl
+run sheaf run -i in.jsonl -o out.jsonl --db run.db
+code_is 0
+same before.jsonl out.jsonl
+sql run.db 'SELECT count(*) FROM v_jobs' 4
+
+it 'writes answers to stdout with -o -, and nothing else there'
+run sheaf run -i in.jsonl -o - --db stdout.db
+code_is 0
+lines_are 4 out
+is_json_lines out
+
+it 'reads jobs from stdin with -i -'
+sheaf run -i - -o stdin.jsonl --db stdin.db <in.jsonl 2>err
+lines_are 4 stdin.jsonl
+
+it 'needs no more than -i'
+cp in.jsonl alone.jsonl
+run sheaf run -i alone.jsonl
+code_is 0
+
+it 'answers the good jobs and exits 1 when one line is broken'
+{ head -n 2 in.jsonl; echo '{"custom_id": "broken"'; tail -n 2 in.jsonl; } >mixed.jsonl
+run sheaf run -i mixed.jsonl -o mixed.out --db mixed.db
+code_is 1
+lines_are 5 mixed.out
+sql mixed.db "SELECT count(*) FROM v_jobs WHERE status = 'succeeded'" 4
+sql mixed.db "SELECT offset FROM v_jobs WHERE status = 'failed'" 3
+
+it 'gives an OpenAI line an OpenAI answer'
+tr '\n' ' ' >openai.jsonl <<'TEXT'
+{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
+ "body": {"model": "demo", "messages": [{"role": "user", "content": "Say yes."}],
+          "max_tokens": 4, "temperature": 0}}
+TEXT
+echo >>openai.jsonl
+run sheaf run -i openai.jsonl -o openai.out --db openai.db
+code_is 0
+run python3 -c '
+import json
+d = json.load(open("openai.out"))
+b = d["response"]["body"]
+assert d["custom_id"] == "a" and d["error"] is None and d["response"]["status_code"] == 200
+assert b["object"] == "chat.completion"
+choice, usage = b["choices"][0], b["usage"]
+assert choice["message"]["role"] == "assistant" and choice["message"]["content"]
+assert choice["finish_reason"] in ("stop", "length")
+assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+assert 1 <= usage["completion_tokens"] <= 4'
+code_is 0
+
+it 'refuses a prompt that is too long, with the count and the limit'
+python3 -c 'import json; print(json.dumps({"custom_id": "long", "question": "word " * 5000}))' \
+    >long.jsonl
+run sheaf run -i long.jsonl -o long.out --db long.db --context 512
+code_is 1
+sql long.db "SELECT error_code FROM v_jobs" context_length_exceeded
+sql long.db "SELECT error_message LIKE '%512%' FROM v_jobs" 1
