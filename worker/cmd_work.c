@@ -1,0 +1,79 @@
+/* sheaf work: jobs from a topic, answers to a topic and a database. */
+#include <stdio.h>
+#include <time.h>
+
+#include "cli.h"
+#include "io/queue_kafka.h"
+#include "setup.h"
+#include "signals.h"
+
+static void default_run_id(const struct settings *s, char *out, size_t capacity)
+{
+    if (*s->run_id) {
+        snprintf(out, capacity, "%s", s->run_id);
+        return;
+    }
+    const time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    char date[16];
+    strftime(date, sizeof date, "%Y-%m-%d", &utc);
+    snprintf(out, capacity, "%s-%s", s->jobs_topic, date);
+}
+
+static struct kafka_options kafka_options_of(const struct settings *s)
+{
+    return (struct kafka_options){
+        .brokers = s->brokers,
+        .group = s->group,
+        .jobs_topic = s->jobs_topic,
+        .results_topic = s->results_topic,
+        .props = (const char *const *)s->props,
+        .inflight_jobs_max = (size_t)s->inflight_jobs,
+        .inflight_bytes_max = (size_t)s->inflight_mb << 20,
+    };
+}
+
+static int run(struct cli *cli, struct err *e)
+{
+    const struct settings *s = &cli->settings;
+    signals_install();
+    char run_id[JOB_ID_BYTES_MAX + 1];
+    default_run_id(s, run_id, sizeof run_id);
+    struct setup setup;
+    if (setup_open(&setup, s, *s->db ? s->db : "sheaf.db", run_id, cli->quiet, e) != 0)
+        return cli_exit_code(e);
+    const struct kafka_options options = kafka_options_of(s);
+    struct transport transport;
+    struct pipeline_totals totals;
+    int code;
+    if (transport_open_kafka(&options, cli->exit_when_empty, &setup.store, &transport, e) ==
+        0) {
+        code = setup_run(&setup, s, &transport, cli->quiet, &totals, e);
+        transport.close(transport.ctx);
+    } else {
+        code = cli_exit_code(e);
+    }
+    setup_close(&setup);
+    return code;
+}
+
+const struct command cmd_work = {
+    .name = "work",
+    .summary = "answer the jobs of a Kafka topic",
+    .usage = "[-b HOST:PORT] [-t TOPIC] [--results-topic TOPIC] [--db FILE]",
+    .text =
+        "Takes jobs from a topic as a member of a consumer group, answers them, and writes\n"
+        "each answer with its metrics to the database and to the result topic. Any number of\n"
+        "workers share the work; each has a database of its own. The first SIGTERM lets "
+        "running\n"
+        "jobs finish, the second stops at once; what is unanswered is computed by the next\n"
+        "worker.\n\n"
+        "  sheaf work -b localhost:9092 --db night.db\n"
+        "  sheaf work -b localhost:9092 --db night.db --exit-when-empty",
+    .takes = CLI_KAFKA | CLI_EXIT_EMPTY,
+    .settings = "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
+                "kv.mb kv.type activations max_tokens seed strict run_id brokers group topic "
+                "results_topic inflight.jobs inflight.mb drain.timeout_s",
+    .run = run,
+};

@@ -1,0 +1,14 @@
+#include "cli.h"
+
+extern const struct command cmd_run, cmd_work, cmd_submit, cmd_check, cmd_results, cmd_stats,
+    cmd_model, cmd_bench;
+
+const struct command *const commands[] = {
+    &cmd_run,   &cmd_work,  &cmd_submit, &cmd_check, &cmd_results,
+    &cmd_stats, &cmd_model, &cmd_bench,  NULL,
+};
+
+int main(int argc, char **argv)
+{
+    return cli_main(argc, argv);
+}

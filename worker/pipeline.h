@@ -1,0 +1,49 @@
+/*
+ * The worker's loop: take -> parse -> tokenize -> engine -> emit -> store -> deliver.
+ *
+ * Three stages, each a thread, a job owned by exactly one of them and handed on through bounded
+ * queues:
+ *
+ *     intake    transport.take, job_parse, answer_tokenize       --admitted-->
+ *     engine    engine_submit, engine_step, engine_collect       --outcomes-->
+ *     delivery  result_emit, store_put, transport.deliver
+ *
+ * The engine stage is the caller's thread. Every input that was taken gets exactly one result
+ * line, or, when the worker is stopped before its turn, stays unanswered and unsettled for the
+ * next start. An input that the store has an answer for is never computed again.
+ */
+#ifndef SHEAF_PIPELINE_H
+#define SHEAF_PIPELINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "answer.h"
+#include "transport.h"
+
+struct pipeline_options {
+    const struct answer_context *answers;
+    struct engine *engine;
+    struct transport *transport;
+    struct shared_store *store;
+    const char *run_id;
+    size_t admitted_max; /* jobs between intake and engine */
+    bool show_progress;
+    int64_t drain_us;
+};
+
+struct pipeline_totals {
+    uint64_t taken;     /* inputs */
+    uint64_t known;     /* of them answered by an earlier start */
+    uint64_t succeeded; /* of the others */
+    uint64_t failed;
+    uint64_t prompt_tokens;
+    uint64_t completion_tokens;
+    bool stopped; /* by a signal, before the input's end */
+};
+
+/* Runs until the transport ends or a signal stops it. */
+int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *totals,
+                 struct err *e);
+
+#endif

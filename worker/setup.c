@@ -1,0 +1,190 @@
+#include "setup.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli.h"
+
+#define DEMO_MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+enum { ADMITTED_SLACK = 1024 }; /* records that were on their way when consumption paused */
+
+char *setup_model_path(const struct settings *s)
+{
+    if (*s->model)
+        return strdup(s->model);
+    const char *cache = getenv("SHEAF_CACHE");
+    const char *home = getenv("HOME");
+    char *path = NULL;
+    const int n = cache ? asprintf(&path, "%s/" DEMO_MODEL, cache)
+                        : asprintf(&path, "%s/.cache/sheaf/" DEMO_MODEL, home ? home : "");
+    return n < 0 ? NULL : path;
+}
+
+int setup_open_model(const struct settings *s, struct model **out, struct err *e)
+{
+    char *path = setup_model_path(s);
+    if (!path)
+        return ERR_SET(e, ERR_NOMEM, "no memory for the model's path");
+    int rc;
+    if (!*s->model && access(path, R_OK) != 0)
+        rc = ERR_SET(
+            e, ERR_NOTFOUND,
+            "there is no model at %s; run ops/setup for the demo model, or name one with "
+            "--model FILE",
+            path);
+    else
+        rc = model_open(path, out, e);
+    free(path);
+    return rc;
+}
+
+static int choose_formats(const struct settings *s, struct engine_options *out, struct err *e)
+{
+    const bool is_bf16 = strcmp(s->kv_type, "bf16") == 0;
+    if (!is_bf16 && strcmp(s->kv_type, "f32") != 0)
+        return ERR_SET(e, ERR_CONFIG, "kv.type=%s is not one of bf16, f32", s->kv_type);
+    const bool is_int8 = strcmp(s->activations, "int8") == 0;
+    if (!is_int8 && strcmp(s->activations, "f32") != 0)
+        return ERR_SET(e, ERR_CONFIG, "activations=%s is not one of int8, f32", s->activations);
+    out->kv_type = is_bf16 ? KV_BF16 : KV_F32;
+    out->activations = is_int8 ? ACT_INT8 : ACT_F32;
+    return 0;
+}
+
+int setup_engine_options(const struct settings *s, struct engine_options *out, struct err *e)
+{
+    *out = (struct engine_options){
+        .n_threads = (size_t)s->threads,
+        .batch = (size_t)s->batch,
+        .step_tokens = (size_t)s->step_tokens,
+        .chunk_tokens = (size_t)s->chunk_tokens,
+        .context = (size_t)s->context,
+        .kv_bytes = (size_t)s->kv_mb << 20,
+    };
+    return choose_formats(s, out, e);
+}
+
+/* Options and plan as the database keeps them. */
+static char *describe_engine(const struct engine *eng, const struct settings *s)
+{
+    const struct engine_plan plan = engine_plan(eng);
+    json_t *root = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I}", "kernels",
+        engine_kernels(eng)->name, "threads", (json_int_t)plan.n_threads, "batch",
+        (json_int_t)s->batch, "step_tokens", (json_int_t)s->step_tokens, "chunk_tokens",
+        (json_int_t)s->chunk_tokens, "context", (json_int_t)plan.context, "kv_type", s->kv_type,
+        "activations", s->activations, "weights_bytes", (json_int_t)plan.weights_bytes,
+        "kv_bytes", (json_int_t)plan.kv_bytes, "activations_bytes",
+        (json_int_t)plan.activations_bytes);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    return text;
+}
+
+static int begin_run(struct setup *setup, const struct settings *s, struct err *e)
+{
+    char *engine_json = describe_engine(setup->engine, s);
+    if (!engine_json)
+        return ERR_SET(e, ERR_NOMEM, "no memory for the run's description");
+    const struct store_run run = {
+        .run_id = setup->run_id,
+        .model = setup->model->name,
+        .model_sha256 = setup->model->sha256,
+        .quant = setup->model->quant,
+        .kernels = engine_kernels(setup->engine)->name,
+        .engine_json = engine_json,
+        .version = SHEAF_VERSION,
+        .started_s = clock_wall_us() / 1000000,
+    };
+    const int rc = store_begin_run(setup->store.store, &run, e);
+    free(engine_json);
+    return rc;
+}
+
+static void say_plan(const struct setup *setup)
+{
+    const struct engine_plan plan = engine_plan(setup->engine);
+    log_info("%s (%s), %s kernels, %zu threads; memory: weights %zu MiB, KV cache %zu MiB (%zu "
+             "tokens), activations %zu MiB; context %zu",
+             setup->model->name, setup->model->quant, engine_kernels(setup->engine)->name,
+             plan.n_threads, plan.weights_bytes >> 20, plan.kv_bytes >> 20,
+             plan.kv_pages * KV_PAGE_TOKENS, plan.activations_bytes >> 20, plan.context);
+}
+
+int setup_open(struct setup *setup, const struct settings *s, const char *db_path,
+               const char *run_id, bool quiet, struct err *e)
+{
+    *setup = (struct setup){0};
+    pthread_mutex_init(&setup->store.lock, NULL);
+    char host[64] = "localhost";
+    gethostname(host, sizeof host - 1);
+    snprintf(setup->worker_id, sizeof setup->worker_id, "%s:%d", host, (int)getpid());
+    snprintf(setup->run_id, sizeof setup->run_id, "%s", run_id);
+
+    int rc = 0;
+    struct engine_options options;
+    TRY_OUT(rc, setup_engine_options(s, &options, e));
+    /* The database first: a wrong path shows before the model is read. */
+    TRY_OUT(rc, store_open(db_path, STORE_OWNER, &setup->store.store, e));
+    TRY_OUT(rc, setup_open_model(s, &setup->model, e));
+    TRY_OUT(rc, answer_context_init(&setup->answers, setup->model, s, setup->worker_id, e));
+    TRY_OUT(rc, engine_open(setup->model, &options, &setup->engine, e));
+    TRY_OUT(rc, begin_run(setup, s, e));
+    if (!quiet)
+        say_plan(setup);
+out:
+    if (rc != 0)
+        setup_close(setup);
+    return rc;
+}
+
+void setup_close(struct setup *setup)
+{
+    engine_close(setup->engine);
+    model_close(setup->model);
+    store_close(setup->store.store);
+    pthread_mutex_destroy(&setup->store.lock);
+    *setup = (struct setup){0};
+}
+
+static void say_totals(const struct setup *setup, const struct pipeline_totals *t)
+{
+    const struct engine_counters c = engine_counters(setup->engine);
+    const double busy_s = (double)c.busy_us / 1e6;
+    log_info(
+        "%llu answered, %llu failed, %llu known from before%s; %llu prompt tokens, %llu answer "
+        "tokens; engine busy %.1f s",
+        (unsigned long long)t->succeeded, (unsigned long long)t->failed,
+        (unsigned long long)t->known, t->stopped ? ", stopped before the end" : "",
+        (unsigned long long)t->prompt_tokens, (unsigned long long)t->completion_tokens, busy_s);
+}
+
+int setup_run(struct setup *setup, const struct settings *s, struct transport *transport,
+              bool quiet, struct pipeline_totals *totals, struct err *e)
+{
+    const struct pipeline_options o = {
+        .answers = &setup->answers,
+        .engine = setup->engine,
+        .transport = transport,
+        .store = &setup->store,
+        .run_id = setup->run_id,
+        .admitted_max = transport->may_block ? (size_t)s->batch * 2
+                                             : (size_t)s->inflight_jobs + ADMITTED_SLACK,
+        .show_progress = !quiet,
+        .drain_us = s->drain_s * 1000000,
+    };
+    const int rc = pipeline_run(&o, totals, e);
+    const char *status = rc != 0 ? "failed" : totals->stopped ? "cancelled" : "completed";
+    const int ended = store_end_run(setup->store.store, setup->run_id, status, rc ? NULL : e);
+    if (rc == 0 && !quiet)
+        say_totals(setup, totals);
+    if (rc != 0 || ended != 0)
+        return cli_exit_code(e);
+    return totals->failed > 0 ? EXIT_SOME_FAILED : 0;
+}

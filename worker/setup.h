@@ -1,0 +1,36 @@
+/* What several commands open in the same way: model, engine, store, from the settings. */
+#ifndef SHEAF_SETUP_H
+#define SHEAF_SETUP_H
+
+#include "answer.h"
+#include "base/settings.h"
+#include "engine/engine.h"
+#include "pipeline.h"
+#include "transport.h"
+
+/* The model of the setting, or the demo model that ops/setup fetched; free() it. */
+char *setup_model_path(const struct settings *s);
+int setup_open_model(const struct settings *s, struct model **out, struct err *e);
+int setup_engine_options(const struct settings *s, struct engine_options *out, struct err *e);
+
+/* A model with its engine and a database, ready for a pipeline. */
+struct setup {
+    struct model *model;
+    struct engine *engine;
+    struct answer_context answers;
+    struct shared_store store;
+    char worker_id[128]; /* host:pid */
+    char run_id[JOB_ID_BYTES_MAX + 1];
+};
+
+/* Begins the run; says the memory plan unless quiet. */
+int setup_open(struct setup *setup, const struct settings *s, const char *db_path,
+               const char *run_id, bool quiet, struct err *e);
+void setup_close(struct setup *setup);
+
+/* Runs the pipeline over a transport, ends the run in the store, says the totals unless quiet.
+ * Returns the exit code; takes nothing. */
+int setup_run(struct setup *setup, const struct settings *s, struct transport *transport,
+              bool quiet, struct pipeline_totals *totals, struct err *e);
+
+#endif

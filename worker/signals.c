@@ -1,0 +1,27 @@
+#include "signals.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+static _Atomic int received;
+
+static void count(int number)
+{
+    (void)number;
+    atomic_fetch_add(&received, 1);
+}
+
+void signals_install(void)
+{
+    struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a reader that went away is a write error, not a death */
+}
+
+int signals_received(void)
+{
+    return atomic_load(&received);
+}

@@ -1,0 +1,71 @@
+/*
+ * Where jobs come from and where result lines go: a file on each side, or Kafka topics. The
+ * pipeline knows transports only through this table.
+ *
+ * A line that is delivered was stored before. deliver marks it as published once it is where it
+ * belongs, so that after a kill it is delivered again unless it is known to be there.
+ */
+#ifndef SHEAF_TRANSPORT_H
+#define SHEAF_TRANSPORT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "io/store.h"
+#include "job.h"
+
+/* The one store handle, which intake and delivery share. */
+struct shared_store {
+    struct store *store;
+    pthread_mutex_t lock;
+};
+
+enum transport_event { TRANSPORT_NOTHING, TRANSPORT_INPUT, TRANSPORT_END };
+
+struct transport_input {
+    const char *bytes; /* borrowed until the next take */
+    size_t length;
+    struct job_source source; /* topic borrowed likewise */
+    const char *custom_id;    /* that came beside the bytes, or NULL */
+};
+
+struct transport_output {
+    const struct job_source *source;
+    const char *custom_id;
+    const char *key;  /* prefix group, or NULL */
+    const char *line; /* NULL: was published before; only the input is to be settled */
+};
+
+/* What a progress line can say. total -1: not known. */
+struct transport_progress {
+    const char *unit; /* "bytes", "jobs" */
+    int64_t taken, total;
+};
+
+struct transport {
+    void *ctx;
+    bool unique_ids; /* a custom_id may come only once */
+    bool may_block;  /* take may be kept waiting by a full queue */
+    /* Waits a little. Thread: intake. */
+    int (*take)(void *ctx, struct transport_input *in, enum transport_event *event,
+                struct err *e);
+    /* Thread: delivery. ERR_RETRY in e->flags: the same call may succeed later. */
+    int (*deliver)(void *ctx, const struct transport_output *outputs, size_t n, struct err *e);
+    /* Thread: any. */
+    void (*progress)(void *ctx, struct transport_progress *out);
+    /* After the last deliver; whole: every input was taken and answered. */
+    int (*finish)(void *ctx, bool whole, struct err *e);
+    void (*close)(void *ctx);
+};
+
+int transport_open_files(const char *input, const char *output, struct shared_store *store,
+                         struct transport *out, struct err *e);
+
+struct kafka_options;
+int transport_open_kafka(const struct kafka_options *o, bool exit_when_empty,
+                         struct shared_store *store, struct transport *out, struct err *e);
+
+#endif
