@@ -1,0 +1,29 @@
+/*
+ * What this machine can do at most, measured: the yardstick of every speed that Sheaf reports.
+ * Read it in the same process and minute as the speed itself; machines drift.
+ */
+#ifndef SHEAF_PEAK_H
+#define SHEAF_PEAK_H
+
+#include <stddef.h>
+
+#include "kernels.h"
+
+enum { PEAK_THREADS_MAX = 256 };
+
+/*
+ * Each runs n_threads (1..PEAK_THREADS_MAX, the caller waits) for about 0.2 s and sets *rate
+ * to the sum over the threads, per second. The CPU must have the instruction set. Fails with
+ * ERR_STATE or ERR_NOMEM when the system refuses a thread or the memory.
+ *
+ * peak_int8: multiplications and additions (2 per product) of the byte dot product that isa
+ * uses: vpdpbusd with avx512, vpmaddubsw + vpmaddwd + vpaddd with avx2, plain C with ref.
+ * peak_f32: the same of float32 fused multiply-adds; with ref a product and a sum.
+ * peak_read: bytes read from memory, one stream of 256 MiB per thread, more
+ * than a core's share of any cache.
+ */
+int peak_int8(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e);
+int peak_f32(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e);
+int peak_read(size_t n_threads, double *rate, struct err *e);
+
+#endif

@@ -1,0 +1,42 @@
+/* Chains of the two instructions that bound the AVX-512 kernels, all in registers. */
+#include <immintrin.h>
+
+#include "peak_int.h"
+
+int peak_dot_avx512(size_t n)
+{
+    __m512i acc[PEAK_CHAINS_AVX512];
+    __m512i a = _mm512_set1_epi8(3);
+    __m512i b = _mm512_set1_epi8(-5);
+    for (int i = 0; i < PEAK_CHAINS_AVX512; i++)
+        acc[i] = _mm512_set1_epi32(i);
+    for (size_t round = 0; round < n; round++) {
+        PEAK_KEEP(a);
+        PEAK_KEEP(b);
+#pragma GCC unroll 16
+        for (int i = 0; i < PEAK_CHAINS_AVX512; i++)
+            acc[i] = _mm512_dpbusd_epi32(acc[i], a, b);
+    }
+    for (int i = 1; i < PEAK_CHAINS_AVX512; i++)
+        acc[0] = _mm512_add_epi32(acc[0], acc[i]);
+    return _mm512_reduce_add_epi32(acc[0]);
+}
+
+int peak_fma_avx512(size_t n)
+{
+    __m512 acc[PEAK_CHAINS_AVX512];
+    __m512 a = _mm512_set1_ps(0.999f);
+    __m512 b = _mm512_set1_ps(0.001f);
+    for (int i = 0; i < PEAK_CHAINS_AVX512; i++)
+        acc[i] = _mm512_set1_ps((float)i);
+    for (size_t round = 0; round < n; round++) {
+        PEAK_KEEP(a);
+        PEAK_KEEP(b);
+#pragma GCC unroll 16
+        for (int i = 0; i < PEAK_CHAINS_AVX512; i++)
+            acc[i] = _mm512_fmadd_ps(acc[i], a, b);
+    }
+    for (int i = 1; i < PEAK_CHAINS_AVX512; i++)
+        acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    return (int)_mm512_reduce_add_ps(acc[0]);
+}
