@@ -16,38 +16,40 @@ TILE(KV_F32, 1)
 TILE(KV_F32, 2)
 TILE(KV_F32, 3)
 TILE(KV_F32, 4)
-TILE(KV_F32, 5)
 TILE(KV_F32, 6)
-TILE(KV_F32, 7)
-TILE(KV_F32, 8)
 TILE(KV_F32, 9)
-TILE(KV_F32, 10)
-TILE(KV_F32, 11)
 TILE(KV_F32, 12)
 TILE(KV_BF16, 1)
 TILE(KV_BF16, 2)
 TILE(KV_BF16, 3)
 TILE(KV_BF16, 4)
-TILE(KV_BF16, 5)
 TILE(KV_BF16, 6)
-TILE(KV_BF16, 7)
-TILE(KV_BF16, 8)
 TILE(KV_BF16, 9)
-TILE(KV_BF16, 10)
-TILE(KV_BF16, 11)
 TILE(KV_BF16, 12)
 
 void attend_avx512(const struct attend *a)
 {
-    static attend_tile_fn *const by_type_and_rows[][ATTEND_TILE_ROWS] = {
-        [KV_F32] = {tile_KV_F32_1, tile_KV_F32_2, tile_KV_F32_3, tile_KV_F32_4, tile_KV_F32_5,
-                    tile_KV_F32_6, tile_KV_F32_7, tile_KV_F32_8, tile_KV_F32_9, tile_KV_F32_10,
-                    tile_KV_F32_11, tile_KV_F32_12},
-        [KV_BF16] = {tile_KV_BF16_1, tile_KV_BF16_2, tile_KV_BF16_3, tile_KV_BF16_4,
-                     tile_KV_BF16_5, tile_KV_BF16_6, tile_KV_BF16_7, tile_KV_BF16_8,
-                     tile_KV_BF16_9, tile_KV_BF16_10, tile_KV_BF16_11, tile_KV_BF16_12},
+    static attend_tile_fn *const tiles[][ATTEND_TILE_ROWS + 1] = {
+        [KV_F32] = {[1] = tile_KV_F32_1,
+                    [2] = tile_KV_F32_2,
+                    [3] = tile_KV_F32_3,
+                    [4] = tile_KV_F32_4,
+                    [6] = tile_KV_F32_6,
+                    [9] = tile_KV_F32_9,
+                    [12] = tile_KV_F32_12},
+        [KV_BF16] = {[1] = tile_KV_BF16_1,
+                     [2] = tile_KV_BF16_2,
+                     [3] = tile_KV_BF16_3,
+                     [4] = tile_KV_BF16_4,
+                     [6] = tile_KV_BF16_6,
+                     [9] = tile_KV_BF16_9,
+                     [12] = tile_KV_BF16_12},
     };
-    attend_all(a, by_type_and_rows[a->kv_type]);
+    /* By measurement: a tile of one row takes three quarters of the time of one of three.
+     */
+    static const uint8_t first_tile[ATTEND_TILE_ROWS + 2] = {0, 1, 2, 3, 4, 3,  6,
+                                                             4, 4, 9, 6, 9, 12, 9};
+    attend_all(a, tiles[a->kv_type], first_tile);
 }
 
 void attend_finish_avx512(const struct attend *a, float *const *out)

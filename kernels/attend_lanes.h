@@ -89,7 +89,7 @@ ATTEND_INLINE void score_keys(enum kv_type type, size_t n_rows, size_t half, siz
 }
 
 /* Unseen keys score -inf, whatever their slots hold; the greatest score of each row. */
-ATTEND_INLINE void mask_scores(size_t n_rows, bool partial, struct attend_tile *tile)
+static inline void mask_scores(size_t n_rows, bool partial, struct attend_tile *tile)
 {
     for (size_t r = 0; r < n_rows; r++) {
         lanes low = lanes_load(tile->s[r]);
@@ -107,7 +107,7 @@ ATTEND_INLINE void mask_scores(size_t n_rows, bool partial, struct attend_tile *
 }
 
 /* m, rescale = exp(m - m') for all rows at once. */
-ATTEND_INLINE void raise_max(size_t n_rows, struct attend_tile *tile, float *m)
+static inline void raise_max(size_t n_rows, struct attend_tile *tile, float *m)
 {
     const lanes old = lanes_load_first(m, n_rows);
     const lanes now = lanes_add(lanes_max(lanes_load(tile->greatest), old), lanes_set1(0.0f));
@@ -116,7 +116,7 @@ ATTEND_INLINE void raise_max(size_t n_rows, struct attend_tile *tile, float *m)
     lanes_store(tile->rescale, lanes_exp(lanes_sub(old, now)));
 }
 
-ATTEND_INLINE void weigh_row(struct attend_tile *tile, size_t r, float *d)
+static inline void weigh_row(struct attend_tile *tile, size_t r, float *d)
 {
     const lanes m = lanes_set1(tile->m[r]);
     const lanes low = lanes_exp(lanes_sub(lanes_load(tile->s[r]), m));
@@ -128,8 +128,8 @@ ATTEND_INLINE void weigh_row(struct attend_tile *tile, size_t r, float *d)
 }
 
 /* A row that sees no key of the page keeps its state: its o is multiplied by 1. */
-ATTEND_INLINE void softmax(size_t n_rows, bool partial, const struct attend *a,
-                           struct attend_tile *tile)
+static __attribute__((noinline)) void softmax(size_t n_rows, bool partial,
+                                              const struct attend *a, struct attend_tile *tile)
 {
     mask_scores(n_rows, partial, tile);
     raise_max(n_rows, tile, a->m + tile->first_row);
@@ -182,23 +182,52 @@ ATTEND_INLINE void add_values(enum kv_type type, size_t n_rows, size_t n_vecs, s
             lanes_store(o + r * head_dim + dim + v * LANES, acc[r][v]);
 }
 
-/* Values [begin, end) of one row: the steps of a causal staircase. */
-ATTEND_INLINE void add_row_values(enum kv_type type, size_t begin, size_t end, size_t head_dim,
-                                  const char *page, const float *p, float *o)
+/* The dims that are left of one row: few, so the rows do not share them. */
+static __attribute__((noinline)) void add_last_dims(enum kv_type type, size_t n_rows,
+                                                    size_t dim, size_t n_tokens,
+                                                    size_t head_dim, const char *page,
+                                                    const struct attend_tile *tile, float *o)
 {
-    for (size_t j = begin; j < end; j++)
-        for (size_t dim = 0; dim < head_dim; dim += LANES) {
-            lanes even, odd;
-            load_pairs(type, kv_at(type, page, kv_value_index(head_dim, j & ~(size_t)1, dim)),
-                       &even, &odd);
-            lanes_store(o + dim, lanes_fma(lanes_set1(p[j]), j % 2 == 0 ? even : odd,
-                                           lanes_load(o + dim)));
+    const size_t pair_bytes = head_dim * (type == KV_BF16 ? 4 : 8);
+    for (; dim < head_dim; dim += LANES)
+        for (size_t r = 0; r < n_rows; r++) {
+            const char *value = kv_at(type, page, kv_value_index(head_dim, 0, dim));
+            float *at = o + r * head_dim + dim;
+            lanes acc = lanes_mul(lanes_load(at), lanes_set1(tile->rescale[r]));
+            for (size_t j = 0; j < n_tokens; j += 2, value += pair_bytes) {
+                lanes even, odd;
+                load_pairs(type, value, &even, &odd);
+                acc = lanes_fma(lanes_set1(tile->s[r][j]), even, acc);
+                if (j + 1 < n_tokens)
+                    acc = lanes_fma(lanes_set1(tile->s[r][j + 1]), odd, acc);
+            }
+            lanes_store(at, acc);
+        }
+}
+
+/* The steps of a causal staircase: what a row sees beyond the n_common keys of all rows. */
+static __attribute__((noinline)) void add_steps(enum kv_type type, size_t n_rows,
+                                                size_t n_common, size_t head_dim,
+                                                const char *page,
+                                                const struct attend_tile *tile, float *o)
+{
+    for (size_t r = 0; r < n_rows; r++, o += head_dim)
+        for (size_t j = n_common; j < tile->n_visible[r]; j++) {
+            const char *value = kv_at(type, page, kv_value_index(head_dim, j & ~(size_t)1, 0));
+            const lanes weight = lanes_set1(tile->s[r][j]);
+            for (size_t dim = 0; dim < head_dim; dim += LANES) {
+                lanes even, odd;
+                load_pairs(type, kv_at(type, value, dim * 2), &even, &odd);
+                const lanes v = j % 2 == 0 ? even : odd;
+                lanes_store(o + dim, lanes_fma(weight, v, lanes_load(o + dim)));
+            }
         }
 }
 
 /* The values that all rows see together, then each row's remaining ones. */
-ATTEND_INLINE void values(enum kv_type type, size_t n_rows, bool partial,
-                          const struct attend *a, const char *page, struct attend_tile *tile)
+ATTEND_INLINE void add_page_values(enum kv_type type, size_t n_rows, bool partial,
+                                   const struct attend *a, const char *page,
+                                   struct attend_tile *tile)
 {
     float *o = a->o + tile->first_row * a->head_dim;
     size_t n_common = KV_PAGE_TOKENS;
@@ -208,11 +237,10 @@ ATTEND_INLINE void values(enum kv_type type, size_t n_rows, bool partial,
     size_t dim = 0;
     for (; dim + n_vecs * LANES <= a->head_dim; dim += n_vecs * LANES)
         add_values(type, n_rows, n_vecs, dim, n_common, a->head_dim, page, tile, o);
-    for (; dim < a->head_dim; dim += LANES)
-        add_values(type, n_rows, 1, dim, n_common, a->head_dim, page, tile, o);
-    for (size_t r = 0; partial && r < n_rows; r++)
-        add_row_values(type, n_common, tile->n_visible[r], a->head_dim, page, tile->s[r],
-                       o + r * a->head_dim);
+    if (dim < a->head_dim)
+        add_last_dims(type, n_rows, dim, n_common, a->head_dim, page, tile, o);
+    if (partial)
+        add_steps(type, n_rows, n_common, a->head_dim, page, tile, o);
 }
 
 ATTEND_INLINE void attend_page(enum kv_type type, size_t n_rows, bool partial,
@@ -223,7 +251,7 @@ ATTEND_INLINE void attend_page(enum kv_type type, size_t n_rows, bool partial,
     for (size_t half = 0; half < 2; half += n_halves)
         score_keys(type, n_rows, half, n_halves, a->head_dim, a->scale, page, next_page, tile);
     softmax(n_rows, partial, a, tile);
-    values(type, n_rows, partial, a, page, tile);
+    add_page_values(type, n_rows, partial, a, page, tile);
 }
 
 /* The lowest and the highest position that a row of the tile may see. */
@@ -267,21 +295,25 @@ ATTEND_INLINE void attend_tile_pages(enum kv_type type, size_t n_rows, const str
 typedef void attend_tile_fn(const struct attend *a, size_t begin, size_t end,
                             struct attend_tile *tile);
 
-/* All tiles over one group of pages, then over the next: tiles as even as they can be. */
-static inline void attend_all(const struct attend *a,
-                              attend_tile_fn *const by_rows[ATTEND_TILE_ROWS])
+/*
+ * All tiles over one group of pages, then over the next. tiles[n] computes tiles of n rows, or
+ * is NULL; first_tile[n] is the tile to take first from n rows that are left.
+ */
+static inline void attend_all(const struct attend *a, attend_tile_fn *const *tiles,
+                              const uint8_t first_tile[ATTEND_TILE_ROWS + 2])
 {
     const size_t n_pages = (a->n_keys + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
-    const size_t n_tiles = (a->n_rows + ATTEND_TILE_ROWS - 1) / ATTEND_TILE_ROWS;
     const size_t group = ATTEND_GROUP_BYTES / kv_page_bytes(a->kv_type, a->head_dim);
     struct attend_tile tile;
     memset(tile.greatest, 0, sizeof tile.greatest);
     for (size_t begin = 0; begin < n_pages; begin += group) {
         const size_t end = begin + group < n_pages ? begin + group : n_pages;
-        for (size_t i = 0; i < n_tiles; i++) {
-            tile.first_row = i * a->n_rows / n_tiles;
-            const size_t end_row = (i + 1) * a->n_rows / n_tiles;
-            by_rows[end_row - tile.first_row - 1](a, begin, end, &tile);
+        size_t n_rows = 0;
+        for (size_t row = 0; row < a->n_rows; row += n_rows) {
+            const size_t left = a->n_rows - row;
+            n_rows = left < ATTEND_TILE_ROWS + 2 ? first_tile[left] : ATTEND_TILE_ROWS;
+            tile.first_row = row;
+            tiles[n_rows](a, begin, end, &tile);
         }
     }
 }
