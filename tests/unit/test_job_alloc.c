@@ -78,6 +78,8 @@ static const char *const lines[] = {
     "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"one\"},{\"type\":\"text\","
     "\"text\":\"two\"}]}],\"metadata\":{\"a\":\"b\"}}}",
     "{\"custom_id\":\"a\",\"body\":{\"prompt\":[1,2,3],\"max_tokens\":4}}",
+    /* Jansson's token buffer holds 15 bytes: here it grows for a closing quote. */
+    "{\"question\":\"Q\",\"abcdefghijklmn\":1}",
     "{\"custom_id\":\"salvaged\",\"question\":\"\xff\"}",
     "{\"custom_id\":\"a\",\"body\":{\"messages\":[],\"n\":2}}",
 };
