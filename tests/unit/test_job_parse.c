@@ -409,6 +409,44 @@ static void warnings_do_not_grow_without_end(void **state)
     job_free(job);
 }
 
+/* The examples say in their ids which lines are bad. */
+static size_t run_example(const char *file, size_t *n_bad)
+{
+    size_t length = 0;
+    size_t n_jobs = 0;
+    int64_t line = 0;
+    char *bytes = read_file(file, &length);
+    *n_bad = 0;
+    for (size_t at = 0; at < length;) {
+        const char *end = memchr(bytes + at, '\n', length - at);
+        const size_t n = end ? (size_t)(end - bytes) - at : length - at;
+        line++;
+        if (!job_line_is_blank(bytes + at, n)) {
+            struct job *job = parse_exactly(bytes + at, n, line, &plain);
+            const bool bad = strncmp(job->custom_id, "bad-", 4) == 0 || !job->has_custom_id;
+            if (bad != (job->error.status != 0))
+                fail_msg("%s: %s: %s", file, job->custom_id, job->error.message);
+            *n_bad += bad;
+            n_jobs++;
+            job_free(job);
+        }
+        at += n + 1;
+    }
+    free(bytes);
+    return n_jobs;
+}
+
+static void the_examples_are_good_and_bad_where_they_say_so(void **state)
+{
+    (void)state;
+    size_t n_bad = 0;
+    assert_int_equal(run_example(SHEAF_TEST_DATA "/../jobs/examples/library.jsonl", &n_bad),
+                     78);
+    assert_int_equal(n_bad, 0);
+    assert_int_equal(run_example(SHEAF_TEST_DATA "/../jobs/examples/mixed.jsonl", &n_bad), 19);
+    assert_int_equal(n_bad, 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +459,7 @@ int main(void)
         cmocka_unit_test(errors_carry_little_of_the_job_text),
         cmocka_unit_test(lists_have_limits),
         cmocka_unit_test(only_spaces_tabs_and_line_ends_are_blank),
+        cmocka_unit_test(the_examples_are_good_and_bad_where_they_say_so),
         cmocka_unit_test(warnings_do_not_grow_without_end),
     };
     return cmocka_run_group_tests_name("job_parse", tests, NULL, NULL);
