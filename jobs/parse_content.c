@@ -259,6 +259,17 @@ static int parse_document_object(struct parse *p, const json_t *object, const ch
     return parse_fail(p, "missing_required_parameter", field, "%s is missing", field);
 }
 
+static int parse_document(struct parse *p, const json_t *value, const char *path,
+                          struct job_document *document)
+{
+    if (json_is_string(value))
+        return parse_string(p, value, path, 0, JOB_BYTES_MAX, &document->text,
+                            &document->length);
+    if (json_is_object(value))
+        return parse_document_object(p, value, path, document);
+    return parse_fail_type(p, path, "a string or an object", value);
+}
+
 int parse_documents(struct parse *p, const json_t *value, const char *path)
 {
     struct job *job = p->job;
@@ -271,18 +282,19 @@ int parse_documents(struct parse *p, const json_t *value, const char *path)
     job->documents = calloc(n + 1, sizeof *job->documents);
     if (!job->documents)
         return parse_nomem(p);
-    for (; job->n_documents < n;) {
+    /* A document counts once it is whole. */
+    for (size_t i = 0; i < n; i++) {
         char item[PATH_BYTES];
-        struct job_document *document = &job->documents[job->n_documents];
-        const json_t *source = json_array_get(value, job->n_documents);
-        snprintf(item, sizeof item, "%.100s[%zu]", path, job->n_documents++);
-        if (json_is_string(source))
-            TRY(parse_string(p, source, item, 0, JOB_BYTES_MAX, &document->text,
-                             &document->length));
-        else if (json_is_object(source))
-            TRY(parse_document_object(p, source, item, document));
-        else
-            return parse_fail_type(p, item, "a string or an object", source);
+        struct job_document document = {0};
+        snprintf(item, sizeof item, "%.100s[%zu]", path, i);
+        const int code = parse_document(p, json_array_get(value, i), item, &document);
+        if (code != 0) {
+            free(document.id);
+            free(document.title);
+            free(document.text);
+            return code;
+        }
+        job->documents[job->n_documents++] = document;
     }
     return 0;
 }
