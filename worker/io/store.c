@@ -274,7 +274,7 @@ int store_put(struct store *s, const char *run_id, const struct result *const *r
     return code;
 }
 
-static int copy_text(sqlite3_stmt *st, int column, char **out, struct err *e)
+int store_copy_text(sqlite3_stmt *st, int column, char **out, struct err *e)
 {
     const void *text = sqlite3_column_text(st, column);
     const size_t length = (size_t)sqlite3_column_bytes(st, column);
@@ -319,7 +319,7 @@ int store_find_row(struct store *s, const struct job_source *source, const char 
     if (rc == SQLITE_ROW) {
         read_row(st, row);
         if (line && row->same_payload && sqlite3_column_type(st, 5) != SQLITE_NULL)
-            code = copy_text(st, 5, line, e);
+            code = store_copy_text(st, 5, line, e);
     } else if (rc != SQLITE_DONE) {
         code = store_fail(s, e, "look up a job");
     }
@@ -385,14 +385,14 @@ static int give_line(struct store *s, sqlite3_stmt *keys, each_line each, void *
     char *topic = NULL, *custom_id = NULL, *line = NULL;
     sqlite3_stmt *st;
     int code = 0;
-    TRY_OUT(code, copy_text(keys, 1, &topic, e));
-    TRY_OUT(code, copy_text(keys, 6, &custom_id, e));
+    TRY_OUT(code, store_copy_text(keys, 1, &topic, e));
+    TRY_OUT(code, store_copy_text(keys, 6, &custom_id, e));
     TRY_OUT(code, store_prepare(s, SQL_OUTBOX_LINE, &st, e));
     if (sqlite3_bind_int64(st, 1, sqlite3_column_int64(keys, 0)) != SQLITE_OK)
         TRY_OUT(code, store_fail(s, e, "bind a job id"));
     const int rc = sqlite3_step(st);
     if (rc == SQLITE_ROW)
-        code = copy_text(st, 0, &line, e);
+        code = store_copy_text(st, 0, &line, e);
     else if (rc != SQLITE_DONE)
         code = store_fail(s, e, "read a result line");
     sqlite3_reset(st);

@@ -20,6 +20,7 @@
 #define SHEAF_STORE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -82,6 +83,32 @@ int store_each_unpublished(struct store *s,
                            int (*each)(void *ctx, const struct job_source *source,
                                        const char *custom_id, const char *line, struct err *e),
                            void *ctx, struct err *e);
+
+/*
+ * Output files, for queue_file.c. The run begun last writes the answers to the input file
+ * `topic` into one output file; how many of its bytes are known to be good changes in the
+ * transaction of the marks. is_stale: a line in it answers input that was edited since.
+ */
+struct store_sink {
+    char *path; /* owned; NULL: nothing was written yet */
+    int64_t bytes;
+    bool is_stale;
+};
+int store_find_sink(struct store *s, const char *topic, struct store_sink *out, struct err *e);
+void store_sink_fini(struct store_sink *sink);
+/* Marks as store_mark_published does, and keeps the file's new length. */
+int store_mark_written(struct store *s, const char *topic, const char *path, int64_t bytes,
+                       const struct job_source *const *sources, size_t n, struct err *e);
+/* The file counts as empty: no line of the topic in this run is published any more. */
+int store_reset_sink(struct store *s, const char *topic, const char *path, struct err *e);
+
+/*
+ * The run begun last has no input any more at lines first..last of the file: a line that became
+ * blank, or the end of a file that became shorter. Their answers go; if one was written, the
+ * output is stale. Costs a look-up where there is nothing.
+ */
+int store_drop_lines(struct store *s, const char *topic, int64_t first, int64_t last,
+                     struct err *e);
 
 /* The handle for read-only queries of report/ (v_jobs, v_latency, ...). */
 struct sqlite3 *store_handle(struct store *s);

@@ -9,6 +9,9 @@
 #include <errno.h>
 #include <string.h>
 
+#define LINES_OF_RUN                                                                           \
+    "run_id = ?1 AND topic = ?2 AND partition = 0 AND offset BETWEEN ?3 AND ?4 "               \
+    "AND is_file = 1 AND is_current = 1"
 #define FIND_COLUMNS                                                                           \
     "SELECT j.job_id, j.attempt, j.payload_sha256 = ?4, j.run_id = ?5, "                       \
     "b.published_at IS NOT NULL, b.line "                                                      \
@@ -77,6 +80,10 @@ static const char *const texts[STORE_SQL_COUNT] = {
     [SQL_SINK_UNMARK] =
         "UPDATE outbox SET published_at = NULL WHERE job_id IN (SELECT job_id FROM jobs "
         "WHERE run_id = ?1 AND topic = ?2 AND is_file = 1 AND is_current = 1)",
+    [SQL_LINES_COUNT] =
+        "SELECT count(*), count(b.published_at) FROM jobs j LEFT JOIN outbox b USING (job_id) "
+        "WHERE " LINES_OF_RUN,
+    [SQL_LINES_DELETE] = "DELETE FROM jobs WHERE " LINES_OF_RUN,
 };
 
 static unsigned flags_of(int primary)

@@ -30,6 +30,8 @@ enum store_sql {
     SQL_SINK_SET,
     SQL_SINK_STALE,
     SQL_SINK_UNMARK,
+    SQL_LINES_COUNT,
+    SQL_LINES_DELETE,
     STORE_SQL_COUNT
 };
 
@@ -67,6 +69,12 @@ int store_query_s64(struct store *s, const char *sql, int64_t *out, struct err *
 int store_prepare(struct store *s, enum store_sql which, sqlite3_stmt **out, struct err *e);
 /* Runs it to its end and resets it. */
 int store_finish(struct store *s, sqlite3_stmt *statement, const char *what, struct err *e);
+
+/* Binds texts to parameters 1..n; they must live until the statement has run. */
+int store_bind_texts(struct store *s, sqlite3_stmt *st, const char *const *texts, int n,
+                     struct err *e);
+/* A column as a string of its own; NULL becomes "". */
+int store_copy_text(sqlite3_stmt *st, int column, char **out, struct err *e);
 
 int store_begin(struct store *s, struct err *e);
 int store_commit(struct store *s, struct err *e);

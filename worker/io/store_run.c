@@ -1,4 +1,4 @@
-/* Runs: begin, resume, end; and how far a run's output file is written. */
+/* Runs: begin, resume, end. */
 #include "io/store_int.h"
 
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 
-static int bind_texts(struct store *s, sqlite3_stmt *st, const char *const *texts, int n,
-                      struct err *e)
+int store_bind_texts(struct store *s, sqlite3_stmt *st, const char *const *texts, int n,
+                     struct err *e)
 {
     for (int i = 0; i < n; i++)
         if (sqlite3_bind_text(st, i + 1, texts[i], -1, SQLITE_STATIC) != SQLITE_OK)
@@ -21,7 +21,7 @@ static int check_model(struct store *s, const struct store_run *run, bool *exist
     sqlite3_stmt *st;
     *exists = false;
     TRY(store_prepare(s, SQL_RUN_FIND, &st, e));
-    TRY(bind_texts(s, st, &run->run_id, 1, e));
+    TRY(store_bind_texts(s, st, &run->run_id, 1, e));
     int code = 0;
     const int rc = sqlite3_step(st);
     if (rc == SQLITE_ROW) {
@@ -48,7 +48,7 @@ static int insert_run(struct store *s, const struct store_run *run, struct err *
     const char *const texts[] = {run->run_id, run->label,   run->model,       run->model_sha256,
                                  run->quant,  run->kernels, run->engine_json, run->version};
     TRY(store_prepare(s, SQL_RUN_INSERT, &st, e));
-    TRY(bind_texts(s, st, texts, 8, e));
+    TRY(store_bind_texts(s, st, texts, 8, e));
     if (sqlite3_bind_double(st, 9, (double)run->started_s) != SQLITE_OK)
         return store_fail(s, e, "bind a run");
     return store_finish(s, st, "begin a run", e);
@@ -60,7 +60,7 @@ static int reopen_run(struct store *s, const struct store_run *run, struct err *
     const char *const texts[] = {run->run_id, run->kernels, run->engine_json, run->version,
                                  run->label};
     TRY(store_prepare(s, SQL_RUN_REOPEN, &st, e));
-    TRY(bind_texts(s, st, texts, 5, e));
+    TRY(store_bind_texts(s, st, texts, 5, e));
     return store_finish(s, st, "re-open a run", e);
 }
 
@@ -88,23 +88,11 @@ int store_end_run(struct store *s, const char *run_id, const char *status, struc
     sqlite3_stmt *st;
     const char *const texts[] = {run_id, status};
     TRY(store_prepare(s, SQL_RUN_END, &st, e));
-    TRY(bind_texts(s, st, texts, 2, e));
+    TRY(store_bind_texts(s, st, texts, 2, e));
     if (sqlite3_bind_double(st, 3, (double)clock_wall_us() / 1e6) != SQLITE_OK)
         return store_fail(s, e, "bind a run");
     TRY(store_finish(s, st, "end a run", e));
     if (sqlite3_changes(s->db) == 0)
         return ERR_SET(e, ERR_NOTFOUND, "%s: no run %s", s->path, run_id);
     return 0;
-}
-
-int store_sink_set_stale(struct store *s, const char *run_id, const char *topic, bool stale,
-                         struct err *e)
-{
-    sqlite3_stmt *st;
-    const char *const texts[] = {run_id, topic};
-    TRY(store_prepare(s, SQL_SINK_STALE, &st, e));
-    TRY(bind_texts(s, st, texts, 2, e));
-    if (sqlite3_bind_int(st, 3, stale) != SQLITE_OK)
-        return store_fail(s, e, "bind a file");
-    return store_finish(s, st, "mark a file as stale", e);
 }
