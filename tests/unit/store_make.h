@@ -33,13 +33,13 @@ static inline struct result *make_result(struct made *m, const char *topic, bool
     m->document = (struct job_document){.id = m->doc_id, .text = m->text, .length = 8};
     m->job = (struct job){
         .dialect = DIALECT_NATIVE,
-        .source = {(char *)topic, 0, n, 1800000000000000, is_file},
+        .source = {(char *)topic, 0, n, 1700000000000000, is_file},
         .custom_id = m->custom_id,
         .messages = &m->message,
         .n_messages = 1,
         .documents = &m->document,
         .n_documents = 1,
-        .admitted_wall_us = 1800000001000000 + n,
+        .admitted_wall_us = 1700000001000000 + n,
         .prefix_group = (char *)"0123456789abcdef",
     };
     snprintf(m->job.payload_sha256, sizeof m->job.payload_sha256, "%064d", n);
@@ -50,7 +50,7 @@ static inline struct result *make_result(struct made *m, const char *topic, bool
         .text_length = strlen(m->text),
         .finish_reason = "stop",
         .stop_reason = "eos",
-        .created_s = 1800000002,
+        .created_s = 1700000002,
         .model = "tiny",
         .worker_id = "w1",
     };
@@ -103,7 +103,7 @@ static const struct store_run made_run = {
     .kernels = "ref",
     .engine_json = "{\"batch\":8}",
     .version = "0.1.0",
-    .started_s = 1800000000,
+    .started_s = 1700000000,
 };
 
 static inline int put_made(struct store *s, const char *run_id, struct made *m, struct err *e)
