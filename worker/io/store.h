@@ -3,8 +3,16 @@
  *
  * A finished job is one transaction: its row, its output, its outbox row (synchronous=FULL), so
  * that what is published or written to a file is always stored before. One process owns
- * a database (a lock file beside it); readers open it read-only. Rows are idempotent by
- * (topic, partition, offset). Schema: schema/sqlite, migrations in order, user_version.
+ * a database (a lock file beside it); readers open it read-only. Schema: schema/sqlite,
+ * migrations in order, user_version.
+ *
+ * Rows are idempotent: a record of a topic by (topic, partition, offset) in the database; a
+ * line of a file by (path, line number) in its run, so that two runs over one file can stand
+ * side by side. For lines, "its run" is the one begun last with store_begin_run. What happens
+ * when the payload differs is told in store.c.
+ *
+ * Errors of SQLite are ERR_DB with its own text and the path; ERR_RETRY is set when the same
+ * call can succeed later (disk full, I/O, busy), ERR_FATAL when the database is damaged.
  *
  * Thread: store (one thread owns the handle).
  */
@@ -12,6 +20,7 @@
 #define SHEAF_STORE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -21,8 +30,12 @@ struct store;
 
 enum store_mode { STORE_OWNER, STORE_READER };
 
-/* Creates the file (mode 0600) and migrates it when STORE_OWNER. A database of a newer schema
- * is refused with both numbers. */
+/*
+ * STORE_OWNER: creates the file (mode 0600), checks and migrates it; ERR_STATE with the pid of
+ * the process that owns it already. STORE_READER: never writes; may be used while an owner
+ * works. Refused with ERR_STATE: a newer schema (with both numbers), another program's
+ * database; with ERR_DB: what is not a database, a damaged one.
+ */
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *e);
 /* Checkpoints and optimises when owner. */
 void store_close(struct store *s);
@@ -49,7 +62,7 @@ int store_end_run(struct store *s, const char *run_id, const char *status, struc
 int store_put(struct store *s, const char *run_id, const struct result *const *results,
               const char *const *lines, size_t n, struct err *e);
 
-/* Marks outbox rows as published (or written). */
+/* Marks outbox rows as published, all or none. A source without a row is ERR_NOTFOUND. */
 int store_mark_published(struct store *s, const struct job_source *const *sources, size_t n,
                          struct err *e);
 
@@ -61,12 +74,41 @@ int store_mark_published(struct store *s, const struct job_source *const *source
 int store_find(struct store *s, const struct job_source *source, const char *payload_sha256,
                char **line, bool *published, struct err *e);
 
-/* Calls each for every stored line that is not published, in (topic, partition, offset) order.
+/*
+ * Calls each for every stored line that is not published, in (topic, partition, offset) order:
+ * records of all runs (source->is_file false) and lines of the run begun last (true). each may
+ * mark what it was given; it may not call this function. An error of each ends it.
  */
 int store_each_unpublished(struct store *s,
                            int (*each)(void *ctx, const struct job_source *source,
                                        const char *custom_id, const char *line, struct err *e),
                            void *ctx, struct err *e);
+
+/*
+ * Output files, for queue_file.c. The run begun last writes the answers to the input file
+ * `topic` into one output file; how many of its bytes are known to be good changes in the
+ * transaction of the marks. is_stale: a line in it answers input that was edited since.
+ */
+struct store_sink {
+    char *path; /* owned; NULL: nothing was written yet */
+    int64_t bytes;
+    bool is_stale;
+};
+int store_find_sink(struct store *s, const char *topic, struct store_sink *out, struct err *e);
+void store_sink_fini(struct store_sink *sink);
+/* Marks as store_mark_published does, and keeps the file's new length. */
+int store_mark_written(struct store *s, const char *topic, const char *path, int64_t bytes,
+                       const struct job_source *const *sources, size_t n, struct err *e);
+/* The file counts as empty: no line of the topic in this run is published any more. */
+int store_reset_sink(struct store *s, const char *topic, const char *path, struct err *e);
+
+/*
+ * The run begun last has no input any more at lines first..last of the file: a line that became
+ * blank, or the end of a file that became shorter. Their answers go; if one was written, the
+ * output is stale. Costs a look-up where there is nothing.
+ */
+int store_drop_lines(struct store *s, const char *topic, int64_t first, int64_t last,
+                     struct err *e);
 
 /* The handle for read-only queries of report/ (v_jobs, v_latency, ...). */
 struct sqlite3 *store_handle(struct store *s);

@@ -1,0 +1,136 @@
+-- The stable reading interface: milliseconds, ratios, ready-made columns. Made anew whenever
+-- this text changes. Percentiles are nearest-rank over succeeded jobs: the value of rank
+-- (n * p + 99) / 100 in integers; worker/report/percentile.c is the same rule in C.
+
+DROP VIEW IF EXISTS v_jobs;
+CREATE VIEW v_jobs AS
+SELECT j.job_id, j.run_id, j.custom_id, j.status, j.finish_reason, j.stop_reason,
+       o.question, o.text AS answer, o.expect_json,
+       j.error_code, j.error_message, j.error_param, j.error_status, j.warnings,
+       j.queue_us / 1000.0 AS queue_ms,
+       j.group_wait_us / 1000.0 AS group_wait_ms,
+       j.prefill_us / 1000.0 AS prefill_ms,
+       j.ttft_us / 1000.0 AS ttft_ms,
+       j.tpot_us / 1000.0 AS tpot_ms,
+       j.decode_us / 1000.0 AS decode_ms,
+       j.e2e_us / 1000.0 AS e2e_ms,
+       j.gap_us_max / 1000.0 AS gap_ms_max,
+       j.turnaround_us / 1000.0 AS turnaround_ms,
+       j.prompt_tokens, j.cached_tokens, j.computed_tokens, j.completion_tokens,
+       j.draft_tokens, j.accepted_tokens, j.engine_steps, j.prefill_chunks, j.preemptions,
+       j.kv_pages_peak,
+       CASE WHEN j.decode_us > 0 AND j.completion_tokens >= 2
+            THEN (j.completion_tokens - 1) * 1e6 / j.decode_us END AS decode_tok_s,
+       CASE WHEN j.prompt_tokens > 0
+            THEN 1.0 * j.cached_tokens / j.prompt_tokens END AS hit_ratio,
+       j.dialect, j.model, j.prefix_group, j.worker_id, j.attempt, j.result_id,
+       j.metadata_json, j.topic, j.partition, j.offset, j.is_file, j.payload_sha256,
+       j.submitted_at, j.admitted_at, j.finished_at, j.stored_at, b.published_at,
+       j.finished_at AS time
+FROM jobs j
+LEFT JOIN outputs o ON o.job_id = j.job_id
+LEFT JOIN outbox b ON b.job_id = j.job_id;
+
+DROP VIEW IF EXISTS v_runs;
+CREATE VIEW v_runs AS
+WITH sums AS (
+    SELECT run_id,
+           count(*) AS jobs,
+           sum(status = 'succeeded') AS succeeded,
+           sum(status = 'failed') AS failed,
+           sum(status = 'expired') AS expired,
+           sum(status = 'cancelled') AS cancelled,
+           sum(prompt_tokens) AS prompt_tokens,
+           sum(cached_tokens) AS cached_tokens,
+           sum(computed_tokens) AS computed_tokens,
+           sum(completion_tokens) AS completion_tokens,
+           sum(draft_tokens) AS draft_tokens,
+           sum(accepted_tokens) AS accepted_tokens,
+           max(finished_at) - min(admitted_at) AS busy_s
+    FROM jobs GROUP BY run_id
+), waiting AS (
+    SELECT j.run_id, count(*) AS unpublished
+    FROM outbox b JOIN jobs j ON j.job_id = b.job_id
+    WHERE b.published_at IS NULL GROUP BY j.run_id
+)
+SELECT r.run_id, r.label, r.status, r.model, r.quant, r.kernels,
+       coalesce(s.jobs, 0) AS jobs,
+       coalesce(s.succeeded, 0) AS succeeded,
+       coalesce(s.failed, 0) AS failed,
+       coalesce(s.expired, 0) AS expired,
+       coalesce(s.cancelled, 0) AS cancelled,
+       coalesce(w.unpublished, 0) AS unpublished,
+       coalesce(s.prompt_tokens, 0) AS prompt_tokens,
+       coalesce(s.cached_tokens, 0) AS cached_tokens,
+       coalesce(s.computed_tokens, 0) AS computed_tokens,
+       coalesce(s.completion_tokens, 0) AS completion_tokens,
+       coalesce(s.draft_tokens, 0) AS draft_tokens,
+       coalesce(s.accepted_tokens, 0) AS accepted_tokens,
+       s.busy_s,
+       CASE WHEN s.busy_s > 0 THEN s.jobs / s.busy_s END AS jobs_s,
+       CASE WHEN s.busy_s > 0 THEN s.completion_tokens / s.busy_s END AS completion_tok_s,
+       CASE WHEN s.busy_s > 0 THEN s.prompt_tokens / s.busy_s END AS prompt_tok_s,
+       CASE WHEN s.prompt_tokens > 0
+            THEN 1.0 * s.cached_tokens / s.prompt_tokens END AS hit_ratio,
+       r.started_at, r.ended_at, r.starts, r.version, r.model_sha256, r.engine_json,
+       r.started_at AS time
+FROM runs r
+LEFT JOIN sums s ON s.run_id = r.run_id
+LEFT JOIN waiting w ON w.run_id = r.run_id;
+
+DROP VIEW IF EXISTS v_latency;
+CREATE VIEW v_latency AS
+WITH samples (run_id, position, metric, us) AS (
+    SELECT run_id, 1, 'queue', queue_us FROM jobs WHERE status = 'succeeded'
+    UNION ALL
+    SELECT run_id, 2, 'group_wait', group_wait_us FROM jobs WHERE status = 'succeeded'
+    UNION ALL
+    SELECT run_id, 3, 'prefill', prefill_us FROM jobs WHERE status = 'succeeded'
+    UNION ALL
+    SELECT run_id, 4, 'ttft', ttft_us FROM jobs WHERE status = 'succeeded'
+    UNION ALL
+    SELECT run_id, 5, 'tpot', tpot_us FROM jobs WHERE status = 'succeeded'
+    UNION ALL
+    SELECT run_id, 6, 'decode', decode_us FROM jobs WHERE status = 'succeeded'
+    UNION ALL
+    SELECT run_id, 7, 'e2e', e2e_us FROM jobs WHERE status = 'succeeded'
+    UNION ALL
+    SELECT run_id, 8, 'turnaround', turnaround_us FROM jobs WHERE status = 'succeeded'
+), ranked AS (
+    SELECT run_id, position, metric, us,
+           row_number() OVER (PARTITION BY run_id, position ORDER BY us) AS rn,
+           count(*) OVER (PARTITION BY run_id, position) AS n
+    FROM samples WHERE us IS NOT NULL
+)
+SELECT run_id, metric, n, avg(us) / 1000.0 AS mean_ms,
+       max(CASE WHEN rn = (n * 50 + 99) / 100 THEN us END) / 1000.0 AS p50_ms,
+       max(CASE WHEN rn = (n * 90 + 99) / 100 THEN us END) / 1000.0 AS p90_ms,
+       max(CASE WHEN rn = (n * 95 + 99) / 100 THEN us END) / 1000.0 AS p95_ms,
+       max(CASE WHEN rn = (n * 99 + 99) / 100 THEN us END) / 1000.0 AS p99_ms,
+       max(us) / 1000.0 AS max_ms,
+       position
+FROM ranked GROUP BY run_id, position ORDER BY run_id, position;
+
+DROP VIEW IF EXISTS v_failures;
+CREATE VIEW v_failures AS
+SELECT run_id, status, error_code, count(*) AS count, min(job_id) AS example_job_id,
+       custom_id AS example_id, error_message AS example_message -- of that row, as SQLite does
+FROM jobs WHERE status <> 'succeeded'
+GROUP BY run_id, status, error_code ORDER BY count(*) DESC;
+
+DROP VIEW IF EXISTS v_slowest;
+CREATE VIEW v_slowest AS
+SELECT run_id, rank, custom_id, e2e_us / 1000.0 AS e2e_ms, ttft_us / 1000.0 AS ttft_ms,
+       tpot_us / 1000.0 AS tpot_ms, prompt_tokens, completion_tokens, finish_reason
+FROM (SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY e2e_us DESC, job_id) AS rank
+      FROM jobs WHERE status = 'succeeded')
+WHERE rank <= 20;
+
+-- What was finished in each ten seconds, counted when a job finished.
+DROP VIEW IF EXISTS v_throughput;
+CREATE VIEW v_throughput AS
+SELECT run_id, CAST(finished_at / 10 AS INTEGER) * 10 AS time, count(*) AS jobs,
+       sum(prompt_tokens) AS prompt_tokens, sum(completion_tokens) AS completion_tokens,
+       sum(prompt_tokens) / 10.0 AS prompt_tok_s,
+       sum(completion_tokens) / 10.0 AS completion_tok_s
+FROM jobs GROUP BY run_id, CAST(finished_at / 10 AS INTEGER);
