@@ -69,6 +69,8 @@ def main():
             print(f"README.md:{line}: {'ok' if right else 'FAILED'}")
             if not right:
                 print(commands + output.decode(errors="replace")[-4000:])
+        # A block that failed may have left its broker behind.
+        run_block(copy, "ops/kafka/broker stop")
     print(f"{passed} passed, {failed} failed")
     return 0 if failed == 0 and passed > 0 else 1
 

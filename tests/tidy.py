@@ -238,11 +238,13 @@ def rule_libraries(source):
 
 
 def rule_own_header_first(source):
-    own = os.path.splitext(source.path)[0] + ".h"
+    stem = os.path.splitext(source.path)[0]
+    own = stem + ".h"
     if suffix_of(source) != ".c" or own not in source.known:
         return
     for number, name in includes_of(source):
-        if name.startswith("<") or resolve(source, name[1:-1]) != own:
+        # The private header of a module includes its public one.
+        if name.startswith("<") or resolve(source, name[1:-1]) not in (own, stem + "_int.h"):
             yield Problem(source.path, number, f"the first include is not {own}")
         return
 
@@ -374,6 +376,8 @@ CASES = [
      '#include "buf.h"\n#include <stdio.h>\n'),
     (rule_own_header_first, "worker/base/buf.c", '#include "job.h"\n',
      '#include "base/buf.h"\n'),
+    (rule_own_header_first, "kernels/kernels.c", '#include "../worker/base/buf.h"\n',
+     '#include "kernels_int.h"\n'),
     (rule_placed_calls, "jobs/a.c", "    exit(1);\n", "    loop_exit(1); /* exit(1) */\n"),
     (rule_placed_calls, "worker/engine/a.c", '    getenv("A");\n', "    x.getenv(1);\n"),
     (rule_placed_calls, "worker/pipeline.c", "    abort();\n", "    queue_abort();\n"),

@@ -1,13 +1,15 @@
 """hostile_lines.py write FILE | verify OUTPUT DB: the traps of JSON Lines and their fate.
 
-Each trap stands between two good jobs. GOOD: it is answered. REFUSED: an error with a code.
-BLANK: it is no job and gets no result.
+Each trap stands between two good jobs. GOOD: it is answered. BLANK: it is no job and gets no
+result. Anything else is the code of the error that it gets; where the bytes themselves are
+broken the message names the line.
 """
 import json
 import sqlite3
 import sys
 
-GOOD, REFUSED, BLANK = "good", "refused", "blank"
+GOOD, BLANK = "good", "blank"
+BROKEN_BYTES = {"invalid_json_line", "invalid_utf8", "duplicate_key"}
 
 
 def job(name, **more):
@@ -39,29 +41,29 @@ TRAPS = [
     # Two jobs of one name are two jobs; `sheaf check` tells.
     ("same-id", text("same-id"), GOOD),
     ("same-id", text("same-id"), GOOD),
-    ("not-json", b"yes", REFUSED),
-    ("half", text("half")[:-7], REFUSED),
-    ("array", b'["custom_id", "array"]', REFUSED),
-    ("trailing", text("trailing") + b" {}", REFUSED),
-    ("invalid-utf8", raw("invalid-utf8", b"Say \xc3\x28 \xff."), REFUSED),
-    ("overlong-utf8", raw("overlong-utf8", b"Say \xc0\xaf."), REFUSED),
-    ("utf8-surrogate", raw("utf8-surrogate", b"Say \xed\xa0\x80."), REFUSED),
-    ("nul-byte", raw("nul-byte", b"Say \x00yes."), REFUSED),
-    ("nul-escape", raw("nul-escape", rb"Say \u0000yes."), REFUSED),
-    ("control", raw("control", b"Say \x01yes."), REFUSED),
-    ("lone-surrogate", raw("lone-surrogate", rb"Say \ud800."), REFUSED),
+    ("not-json", b"yes", "invalid_json_line"),
+    ("half", text("half")[:-7], "invalid_json_line"),
+    ("array", b'["custom_id", "array"]', "invalid_type"),
+    ("trailing", text("trailing") + b" {}", "invalid_json_line"),
+    ("invalid-utf8", raw("invalid-utf8", b"Say \xc3\x28 \xff."), "invalid_utf8"),
+    ("overlong-utf8", raw("overlong-utf8", b"Say \xc0\xaf."), "invalid_utf8"),
+    ("utf8-surrogate", raw("utf8-surrogate", b"Say \xed\xa0\x80."), "invalid_utf8"),
+    ("nul-byte", raw("nul-byte", b"Say \x00yes."), "invalid_json_line"),
+    ("nul-escape", raw("nul-escape", rb"Say \u0000yes."), "invalid_value"),
+    ("control", raw("control", b"Say \x01yes."), "invalid_json_line"),
+    ("lone-surrogate", raw("lone-surrogate", rb"Say \ud800."), "invalid_utf8"),
     ("duplicate-key", b'{"custom_id": "duplicate-key", "question": "a", "question": "b"}',
-     REFUSED),
+     "duplicate_key"),
     ("deep", b'{"custom_id": "deep", "question": "x", "metadata": ' + b"[" * 5000 + b"]" * 5000
-     + b"}", REFUSED),
-    ("deepest", b"[" * 1000000, REFUSED),
-    ("huge-integer", number("huge-integer", b"9" * 400), REFUSED),
-    ("huge-float", number("huge-float", b"1e999"), REFUSED),
-    ("negative", number("negative", b"-1"), REFUSED),
-    ("20-mb", text("20-mb", metadata={"pad": "x" * (20 << 20)}), REFUSED),
-    ("no-question", b'{"custom_id": "no-question"}', REFUSED),
-    ("wrong-type", b'{"custom_id": "wrong-type", "question": 7}', REFUSED),
-    ("utf-16", text("utf-16").decode().encode("utf-16"), REFUSED),
+     + b"}", "invalid_json_line"),
+    ("deepest", b"[" * 1000000, "invalid_json_line"),
+    ("huge-integer", number("huge-integer", b"9" * 400), "invalid_value"),
+    ("huge-float", number("huge-float", b"1e999"), "invalid_value"),
+    ("negative", number("negative", b"-1"), "invalid_value"),
+    ("20-mb", text("20-mb", metadata={"pad": "x" * (20 << 20)}), "line_too_long"),
+    ("no-question", b'{"custom_id": "no-question"}', "invalid_request"),
+    ("wrong-type", b'{"custom_id": "wrong-type", "question": 7}', "invalid_type"),
+    ("utf-16", text("utf-16").decode().encode("utf-16"), "invalid_utf8"),
     ("last", text("last"), GOOD),
 ]
 
@@ -80,7 +82,7 @@ def write(path):
         file.write(b"\n".join(data for _, data, _ in lines()))
 
 
-def check_line(name, fate, row, result):
+def check_line(number, name, fate, row, result):
     """-> what is wrong, or None."""
     if fate == BLANK:
         return "a blank line has a result" if row else None
@@ -89,36 +91,46 @@ def check_line(name, fate, row, result):
     status, code, message, answer = row
     if fate == GOOD:
         right = status == "succeeded" and answer and result.get("custom_id") == name
-        return None if right else f"{status} {code}: {message}"
-    if status != "failed" or not code or not message:
-        return f"{status} {code}: {message}"
-    return None if code in json.dumps(result) else "the output line does not name the code"
+    else:
+        right = status == "failed" and code == fate and code in json.dumps(result)
+        if code in BROKEN_BYTES:
+            right = right and f"line {number}" in message
+    return None if right else f"{status} {code}: {message}"
+
+
+def read_output(path):
+    results = {}
+    with open(path, encoding="utf-8") as file:
+        for result in map(json.loads, file):
+            results.setdefault(result["custom_id"], []).append(result)
+    return results
 
 
 def verify(output, database):
-    rows = {row[0]: row[1:] for row in sqlite3.connect(database).execute(
+    database = sqlite3.connect(database)
+    rows = {row[0]: row[1:] for row in database.execute(
         "SELECT offset, status, error_code, error_message, answer FROM v_jobs")}
-    ids = dict(sqlite3.connect(database).execute("SELECT offset, custom_id FROM v_jobs"))
-    results = {}
-    with open(output, encoding="utf-8") as file:
-        for result in map(json.loads, file):
-            results.setdefault(result["custom_id"], []).append(result)
+    ids = dict(database.execute("SELECT offset, custom_id FROM v_jobs"))
+    results = read_output(output)
     wrong = []
-    count = {GOOD: 0, REFUSED: 0, BLANK: 0}
+    count = {"good": 0, "refused": 0, "blank": 0}
     for number, (name, _, fate) in enumerate(lines(), 1):
         mine = results.get(ids.get(number), [])
-        problem = check_line(name, fate, rows.get(number), mine.pop(0) if mine else {})
-        count[fate] += problem is None
+        problem = check_line(number, name, fate, rows.get(number), mine.pop(0) if mine else {})
         if problem:
             wrong.append(f"line {number} ({name}, should be {fate}): {problem}")
-        if fate == REFUSED and number in rows:
+        else:
+            count[fate if fate in count else "refused"] += 1
+        if fate not in (GOOD, BLANK) and number in rows:
             print(f"line {number:3} {name:16} {rows[number][1]}: {rows[number][2]}")
+    wrong += [f"a result too many: {name}" for name, left in results.items() if left]
+    if len(rows) != sum(fate != BLANK for _, _, fate in lines()):
+        wrong.append(f"{len(rows)} rows in the database")
     for line in wrong:
         print(line)
-    print(f"{count[GOOD]} good jobs answered, {count[REFUSED]} broken lines refused with a "
-          f"code, {count[BLANK]} blank lines passed over, {len(wrong)} wrong")
-    expected = sum(fate != BLANK for _, _, fate in lines())
-    return not wrong and len(rows) == expected and not any(results.values())
+    print(f"{count['good']} good jobs answered, {count['refused']} broken lines refused with "
+          f"their code, {count['blank']} blank lines passed over, {len(wrong)} wrong")
+    return not wrong
 
 
 def main():

@@ -32,7 +32,8 @@ import json, sqlite3
 stats, db = json.load(open("out")), sqlite3.connect("run.db")
 def find(value, key):
     if isinstance(value, dict):
-        return [value[key]] * (key in value) + [x for v in value.values() for x in find(v, key)]
+        own = [value[key]] if key in value else []
+        return own + [x for v in value.values() for x in find(v, key)]
     return [x for v in value for x in find(v, key)] if isinstance(value, list) else []
 run = db.execute("SELECT jobs, succeeded, failed FROM v_runs").fetchone()
 assert run == tuple(find(stats, k)[0] for k in ("jobs", "succeeded", "failed")), run

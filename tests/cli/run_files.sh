@@ -32,6 +32,12 @@ it 'reads jobs from stdin with -i -'
 sheaf run -i - -o stdin.jsonl --db stdin.db <in.jsonl 2>err
 lines_are 4 stdin.jsonl
 
+it 'refuses to write over its input'
+cp in.jsonl same.jsonl
+run sheaf run -i same.jsonl -o ./same.jsonl --db same.db
+code_is 2
+same in.jsonl same.jsonl
+
 it 'needs no more than -i'
 cp in.jsonl alone.jsonl
 run sheaf run -i alone.jsonl
