@@ -1,0 +1,350 @@
+/*
+ * The consumer as a member of its group: assignments, commits, back-pressure, lost positions.
+ *
+ * Everything here runs on the poll thread, partly inside rd_kafka_consumer_poll (rebalances).
+ * The lock is held while trackers are read or changed, never across a call that waits.
+ *
+ * Commits: one at a time, so that a late answer cannot bring an older watermark. A failed one
+ * is only logged; the next one carries the same watermarks or higher ones.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "kafka_int.h"
+
+enum {
+    COMMIT_INTERVAL_US = 1000000,
+    COMMIT_JOBS = 256,         /* or after that many settled jobs */
+    COMMIT_LOST_US = 90000000, /* an answer that has not come by then is given up */
+    REVOKE_WAIT_MS = 10000,    /* within the rebalance timeout by far */
+    COMMITTED_WAIT_MS = 10000,
+    RESET_INTERVAL_US = 1000000,
+    RESET_WAIT_MS = 2000,
+};
+
+static void break_source(struct kafka_source *s, const struct err *failure)
+{
+    s->is_broken = true;
+    if (s->failure.code == 0)
+        s->failure = *failure;
+}
+
+/* What the group has committed; offsets stay RD_KAFKA_OFFSET_INVALID where there is none. */
+static rd_kafka_topic_partition_list_t *
+fetch_committed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *parts)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_copy(parts);
+    for (int i = 0; i < list->cnt; i++)
+        list->elems[i].offset = RD_KAFKA_OFFSET_INVALID;
+    const rd_kafka_resp_err_t code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
+        return list;
+    log_warn("Kafka: the group's offsets could not be read (%s); librdkafka looks again",
+             rd_kafka_err2str(code));
+    rd_kafka_topic_partition_list_destroy(list);
+    return NULL;
+}
+
+/* found: the element of the list of committed offsets, or NULL when they are not known. Then
+ * librdkafka reads them itself when it begins to fetch, and reports it if there is none. */
+static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
+                      const rd_kafka_topic_partition_t *found, struct err *e)
+{
+    const bool is_known = found && found->err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    const int64_t committed = is_known && found->offset >= 0 ? found->offset : -1;
+    int64_t start;
+    pthread_mutex_lock(&s->lock);
+    const int code = kafka_partitions_assign(&s->partitions, part->topic, part->partition,
+                                             committed, &start, e);
+    pthread_mutex_unlock(&s->lock);
+    TRY(code);
+    if (start >= 0)
+        part->offset = start;
+    else
+        part->offset = is_known ? RD_KAFKA_OFFSET_BEGINNING : RD_KAFKA_OFFSET_STORED;
+    return 0;
+}
+
+static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *parts)
+{
+    rd_kafka_topic_partition_list_t *committed =
+        parts->cnt > 0 ? fetch_committed(s, parts) : NULL;
+    struct err e = {0};
+    for (int i = 0; i < parts->cnt && e.code == 0; i++) {
+        const rd_kafka_topic_partition_t *found = NULL;
+        if (committed)
+            found = rd_kafka_topic_partition_list_find(committed, parts->elems[i].topic,
+                                                       parts->elems[i].partition);
+        assign_one(s, &parts->elems[i], found, &e);
+    }
+    if (committed)
+        rd_kafka_topic_partition_list_destroy(committed);
+    if (e.code != 0)
+        break_source(s, &e);
+    pthread_mutex_lock(&s->lock);
+    kafka_partitions_drop_revoked(&s->partitions);
+    pthread_mutex_unlock(&s->lock);
+    rd_kafka_assign(s->rk, parts);
+    s->is_assigned = true;
+    s->assigned_us = clock_mono_us();
+    s->unknown_topic_us = 0;
+    log_info("Kafka: %d partitions of %s assigned", parts->cnt, s->jobs_topic);
+}
+
+void kafka_group_drop_held(struct kafka_source *s)
+{
+    while (s->held) {
+        struct kafka_held *next = s->held->next;
+        kafka_record_free(s->held->record);
+        free(s->held);
+        s->held = next;
+    }
+}
+
+/* Commits before unassigning: afterwards the group would refuse it. What was lost (a missed
+ * poll, a session that ran out) belongs to somebody else already. */
+static void revoke(struct kafka_source *s)
+{
+    const bool is_lost = rd_kafka_assignment_lost(s->rk) != 0;
+    if (is_lost)
+        log_warn("Kafka: the partitions of %s were lost to the group", s->jobs_topic);
+    else
+        kafka_group_commit_now(s, REVOKE_WAIT_MS);
+    pthread_mutex_lock(&s->lock);
+    kafka_partitions_revoke_all(&s->partitions);
+    pthread_mutex_unlock(&s->lock);
+    kafka_group_drop_held(s);
+    s->is_assigned = false;
+    rd_kafka_assign(s->rk, NULL);
+}
+
+void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
+                           rd_kafka_topic_partition_list_t *parts, void *source)
+{
+    struct kafka_source *s = source;
+    if (code == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
+        assign(s, parts);
+        return;
+    }
+    if (code != RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS)
+        log_warn("Kafka: rebalance: %s", rd_kafka_err2str(code));
+    (void)rk;
+    revoke(s);
+}
+
+/* The watermarks that are ahead of what is committed; NULL when there are none. */
+static rd_kafka_topic_partition_list_t *collect_watermarks(struct kafka_source *s)
+{
+    rd_kafka_topic_partition_list_t *list = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->partitions.n; i++) {
+        const struct kafka_partition *p = s->partitions.items[i];
+        if (!kafka_partition_is_commit_due(p))
+            continue;
+        if (!list)
+            list = rd_kafka_topic_partition_list_new((int)s->partitions.n);
+        rd_kafka_topic_partition_list_add(list, p->topic, p->id)->offset = p->tracker.watermark;
+    }
+    s->n_settled_uncommitted = 0;
+    pthread_mutex_unlock(&s->lock);
+    return list;
+}
+
+static void begin_commit(struct kafka_source *s)
+{
+    s->committed_us = clock_mono_us();
+    rd_kafka_topic_partition_list_t *list = collect_watermarks(s);
+    if (!list)
+        return;
+    const rd_kafka_resp_err_t code = rd_kafka_commit_queue(s->rk, list, s->commits, NULL, NULL);
+    s->is_committing = code == RD_KAFKA_RESP_ERR_NO_ERROR;
+    s->commit_code = code;
+    rd_kafka_topic_partition_list_destroy(list);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        kafka_error_log_line(&s->error_log, code, "offsets were not committed");
+}
+
+/* Takes over what the coordinator has acknowledged, partition by partition. */
+static void read_outcome(struct kafka_source *s, rd_kafka_event_t *event)
+{
+    rd_kafka_resp_err_t code = rd_kafka_event_error(event);
+    const rd_kafka_topic_partition_list_t *list = rd_kafka_event_topic_partition_list(event);
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; list && i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *part = &list->elems[i];
+        struct kafka_partition *p =
+            kafka_partitions_find(&s->partitions, part->topic, part->partition);
+        if (part->err != RD_KAFKA_RESP_ERR_NO_ERROR)
+            code = part->err;
+        else if (p && p->is_owned && rd_kafka_event_error(event) == 0 &&
+                 part->offset > p->committed)
+            p->committed = part->offset;
+    }
+    pthread_mutex_unlock(&s->lock);
+    s->commit_code = code;
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR && code != RD_KAFKA_RESP_ERR__NO_OFFSET)
+        kafka_error_log_line(&s->error_log, code, "offsets were not committed");
+}
+
+static void poll_commits(struct kafka_source *s, int wait_ms)
+{
+    rd_kafka_event_t *event = rd_kafka_queue_poll(s->commits, wait_ms);
+    if (!event)
+        return;
+    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_OFFSET_COMMIT) {
+        s->is_committing = false;
+        read_outcome(s, event);
+    }
+    rd_kafka_event_destroy(event);
+}
+
+void kafka_group_serve_commits(struct kafka_source *s)
+{
+    poll_commits(s, 0);
+    const int64_t age_us = clock_mono_us() - s->committed_us;
+    if (s->is_broken || !s->is_assigned || (s->is_committing && age_us < COMMIT_LOST_US))
+        return;
+    pthread_mutex_lock(&s->lock);
+    const bool is_many = s->n_settled_uncommitted >= COMMIT_JOBS;
+    pthread_mutex_unlock(&s->lock);
+    if (is_many || age_us >= COMMIT_INTERVAL_US)
+        begin_commit(s);
+}
+
+static void wait_commit(struct kafka_source *s, int64_t deadline_us)
+{
+    while (s->is_committing) {
+        const int64_t left_us = deadline_us - clock_mono_us();
+        if (left_us <= 0)
+            return;
+        poll_commits(s, (int)(left_us / 1000) + 1);
+    }
+}
+
+rd_kafka_resp_err_t kafka_group_commit_now(struct kafka_source *s, int wait_ms)
+{
+    if (s->is_broken)
+        return RD_KAFKA_RESP_ERR__STATE;
+    const int64_t deadline_us = clock_mono_us() + (int64_t)wait_ms * 1000;
+    wait_commit(s, deadline_us);
+    s->commit_code = RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (!s->is_committing)
+        begin_commit(s);
+    wait_commit(s, deadline_us);
+    return s->is_committing ? RD_KAFKA_RESP_ERR__TIMED_OUT : s->commit_code;
+}
+
+static bool is_over(size_t jobs, uint64_t bytes, size_t jobs_max, uint64_t bytes_max)
+{
+    return (jobs_max > 0 && jobs >= jobs_max) || (bytes_max > 0 && bytes >= bytes_max);
+}
+
+/* Full at the limit, not full again at half of it: every pause throws prefetched jobs away. */
+static bool update_full(struct kafka_source *s)
+{
+    size_t jobs;
+    uint64_t bytes;
+    kafka_partitions_sum_unsettled(&s->partitions, &jobs, &bytes);
+    if (!s->is_full)
+        s->is_full = is_over(jobs, bytes, s->jobs_max, s->bytes_max);
+    else
+        s->is_full = is_over(jobs, bytes, s->jobs_max > 0 ? s->jobs_max / 2 + 1 : 0,
+                             s->bytes_max > 0 ? s->bytes_max / 2 + 1 : 0);
+    return s->is_full;
+}
+
+static void add_to(rd_kafka_topic_partition_list_t **list, const struct kafka_partition *p)
+{
+    if (!*list)
+        *list = rd_kafka_topic_partition_list_new(8);
+    rd_kafka_topic_partition_list_add(*list, p->topic, p->id);
+}
+
+void kafka_group_apply_flow(struct kafka_source *s)
+{
+    rd_kafka_topic_partition_list_t *to_pause = NULL, *to_resume = NULL;
+    pthread_mutex_lock(&s->lock);
+    const bool is_full = update_full(s);
+    for (size_t i = 0; i < s->partitions.n; i++) {
+        struct kafka_partition *p = s->partitions.items[i];
+        const bool wanted = is_full || p->is_held;
+        if (!p->is_owned || wanted == p->is_paused)
+            continue;
+        add_to(wanted ? &to_pause : &to_resume, p);
+        p->is_paused = wanted;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (to_pause) {
+        rd_kafka_pause_partitions(s->rk, to_pause);
+        rd_kafka_topic_partition_list_destroy(to_pause);
+    }
+    if (to_resume) {
+        rd_kafka_resume_partitions(s->rk, to_resume);
+        rd_kafka_topic_partition_list_destroy(to_resume);
+    }
+}
+
+/* Retention has deleted jobs before they were read, or the topic was made anew. Either way the
+ * oldest record that there is comes next, and somebody should know. */
+static void adopt_low(struct kafka_source *s, struct kafka_partition *p, int64_t low,
+                      int64_t high)
+{
+    const int64_t next = p->tracker.next;
+    if (next > high) {
+        log_error("Kafka: %s [%d] ends at %lld but the group was at %lld: the topic was made "
+                  "anew; reading it from %lld",
+                  p->topic, p->id, (long long)high, (long long)next, (long long)low);
+        offset_tracker_restart(&p->tracker, low);
+        p->committed = -1;
+    } else if (next >= 0 && next < low) {
+        log_error(
+            "Kafka: %s [%d]: offsets %lld to %lld were deleted before they were read: %lld "
+            "jobs are lost to the topic's retention",
+            p->topic, p->id, (long long)next, (long long)low - 1, (long long)(low - next));
+    }
+    p->needs_reset = false;
+    p->is_at_end = false;
+    (void)s;
+}
+
+static bool seek_to(struct kafka_source *s, const char *topic, int32_t id, int64_t offset)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(list, topic, id)->offset = offset;
+    rd_kafka_error_t *error = rd_kafka_seek_partitions(s->rk, list, RESET_WAIT_MS);
+    const bool ok = !error && list->elems[0].err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (error)
+        rd_kafka_error_destroy(error);
+    rd_kafka_topic_partition_list_destroy(list);
+    return ok;
+}
+
+static void reset_one(struct kafka_source *s, struct kafka_partition *p)
+{
+    int64_t low, high;
+    const rd_kafka_resp_err_t code =
+        rd_kafka_query_watermark_offsets(s->rk, p->topic, p->id, &low, &high, RESET_WAIT_MS);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        kafka_error_log_line(&s->error_log, code, "the ends of a partition are not known");
+        return;
+    }
+    if (!seek_to(s, p->topic, p->id, low))
+        return;
+    pthread_mutex_lock(&s->lock);
+    adopt_low(s, p, low, high);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void kafka_group_serve_resets(struct kafka_source *s)
+{
+    const int64_t now_us = clock_mono_us();
+    if (now_us - s->reset_tried_us < RESET_INTERVAL_US)
+        return;
+    s->reset_tried_us = now_us;
+    /* Only this thread changes the list, and needs_reset. */
+    for (size_t i = 0; i < s->partitions.n; i++)
+        if (s->partitions.items[i]->is_owned && s->partitions.items[i]->needs_reset)
+            reset_one(s, s->partitions.items[i]);
+}

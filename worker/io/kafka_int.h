@@ -1,0 +1,83 @@
+/* What the kafka_*.c files share: configuration, reading of error codes, logging. */
+#ifndef SHEAF_KAFKA_INT_H
+#define SHEAF_KAFKA_INT_H
+
+#include <librdkafka/rdkafka.h>
+#include <pthread.h>
+
+#include "kafka_partitions.h"
+#include "queue_kafka.h"
+
+enum kafka_role { KAFKA_CONSUMER, KAFKA_PRODUCER };
+
+/* A job of JOB_BYTES_MAX, its key, headers and framing. */
+#define KAFKA_MESSAGE_BYTES_MAX "17825792"
+
+/* *out: rd_kafka_conf_destroy it, unless rd_kafka_new took it. */
+int kafka_conf_build(const struct kafka_options *o, enum kafka_role role, rd_kafka_conf_t **out,
+                     struct err *e);
+
+enum kafka_reaction {
+    KAFKA_IGNORE,    /* librdkafka gets over it: log */
+    KAFKA_PERMANENT, /* will not change by itself: stop */
+    KAFKA_FATAL,     /* the handle is dead */
+};
+enum kafka_reaction kafka_error_reaction(rd_kafka_resp_err_t code);
+
+/* The same trouble comes again and again while a broker is away: one line in 30 s per code. */
+struct kafka_error_log {
+    struct {
+        rd_kafka_resp_err_t code;
+        int64_t logged_us;
+    } lines[8];
+    size_t oldest;
+};
+void kafka_error_log_line(struct kafka_error_log *l, rd_kafka_resp_err_t code,
+                          const char *reason);
+
+/* The consumer. Fields without a mark belong to the poll thread. */
+struct kafka_source {
+    rd_kafka_t *rk;
+    rd_kafka_queue_t *commits; /* outcomes of asynchronous commits */
+    char *jobs_topic;
+    size_t jobs_max;
+    uint64_t bytes_max;
+
+    pthread_mutex_t lock;
+    struct kafka_partitions partitions; /* Locks: lock */
+    uint64_t n_received, n_settled;     /* Locks: lock */
+    size_t n_settled_uncommitted;       /* Locks: lock */
+    bool is_full;                       /* Locks: lock for writing */
+
+    struct kafka_held *held; /* records that their partition's span has no room for */
+    bool is_assigned;
+    int64_t assigned_us;
+    bool is_committing;
+    int64_t committed_us; /* when the last commit was begun */
+    rd_kafka_resp_err_t commit_code;
+    int64_t unknown_topic_us; /* since when the topic is missing; 0: it is there */
+    int64_t reset_tried_us;
+    bool is_broken; /* nothing more is committed */
+    struct err failure;
+    struct kafka_error_log error_log;
+};
+
+struct kafka_held {
+    struct kafka_record *record;
+    struct kafka_held *next;
+};
+
+/* kafka_group.c: rebalances, commits, flow. Thread: kafka. */
+void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
+                           rd_kafka_topic_partition_list_t *parts, void *source);
+/* Begins a commit when one is due, and reads the outcome of the one before. */
+void kafka_group_serve_commits(struct kafka_source *s);
+/* Commits every watermark and waits. 0, or what Kafka said. */
+rd_kafka_resp_err_t kafka_group_commit_now(struct kafka_source *s, int wait_ms);
+/* Pauses and resumes partitions as the limits ask. */
+void kafka_group_apply_flow(struct kafka_source *s);
+void kafka_group_drop_held(struct kafka_source *s);
+/* Finds a new place for partitions whose offset is not in their log any more. */
+void kafka_group_serve_resets(struct kafka_source *s);
+
+#endif

@@ -1,0 +1,266 @@
+/*
+ * The writing side: results to their topic, jobs to theirs, topics made on request.
+ *
+ * A batch is produced without copying its values: the call returns only when every message has
+ * its delivery report, which librdkafka gives within message.timeout.ms whatever happens.
+ *
+ * The idempotent producer of librdkafka 2.0.2 can fail for good after a leader change. The
+ * handle is then thrown away, and the next call makes a new one: resending what was not
+ * acknowledged is what at-least-once means.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "kafka_int.h"
+
+enum { SLICE_MS = 100, ADMIN_WAIT_MS = 20000 };
+
+struct kafka_sink {
+    rd_kafka_t *rk;
+    rd_kafka_conf_t *conf; /* each handle gets a copy */
+    struct kafka_error_log error_log;
+};
+
+/* One message under way; librdkafka carries its address to the delivery report. */
+struct delivery {
+    rd_kafka_resp_err_t code;
+    bool is_done;
+};
+
+static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *m, void *sink)
+{
+    (void)rk;
+    (void)sink;
+    struct delivery *d = m->_private;
+    d->code = m->err;
+    d->is_done = true;
+}
+
+static void on_error(rd_kafka_t *rk, int code, const char *reason, void *sink)
+{
+    (void)rk;
+    struct kafka_sink *s = sink;
+    kafka_error_log_line(&s->error_log, code, reason);
+}
+
+static int make_handle(struct kafka_sink *s, struct err *e)
+{
+    if (s->rk)
+        return 0;
+    char reason[256];
+    rd_kafka_conf_t *conf = rd_kafka_conf_dup(s->conf);
+    s->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, reason, sizeof reason);
+    if (s->rk)
+        return 0;
+    rd_kafka_conf_destroy(conf);
+    return ERR_SET(e, ERR_CONFIG, "Kafka producer: %s", reason);
+}
+
+static void drop_dead_handle(struct kafka_sink *s)
+{
+    char reason[256];
+    if (!s->rk || rd_kafka_fatal_error(s->rk, reason, sizeof reason) == 0)
+        return;
+    log_warn("Kafka: the producer failed for good (%s); making a new one", reason);
+    rd_kafka_destroy(s->rk);
+    s->rk = NULL;
+}
+
+int kafka_sink_open(const struct kafka_options *o, struct kafka_sink **out, struct err *e)
+{
+    *out = NULL;
+    struct kafka_sink *s = calloc(1, sizeof *s);
+    if (!s)
+        return ERR_SET(e, ERR_NOMEM, "no memory for a Kafka producer");
+    int code = kafka_conf_build(o, KAFKA_PRODUCER, &s->conf, e);
+    if (code == 0) {
+        rd_kafka_conf_set_opaque(s->conf, s);
+        rd_kafka_conf_set_error_cb(s->conf, on_error);
+        rd_kafka_conf_set_dr_msg_cb(s->conf, on_delivery);
+        code = make_handle(s, e);
+    }
+    if (code != 0) {
+        kafka_sink_close(s);
+        return code;
+    }
+    *out = s;
+    return 0;
+}
+
+void kafka_sink_close(struct kafka_sink *s)
+{
+    if (!s)
+        return;
+    if (s->rk)
+        rd_kafka_destroy(s->rk);
+    if (s->conf)
+        rd_kafka_conf_destroy(s->conf);
+    free(s);
+}
+
+/* rd_kafka_producev takes the headers over only when it succeeds. */
+static rd_kafka_resp_err_t produce(rd_kafka_t *rk, const struct kafka_message *m,
+                                   struct delivery *d)
+{
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(1);
+    if (m->custom_id)
+        rd_kafka_header_add(headers, "custom_id", -1, m->custom_id, -1);
+    const rd_kafka_resp_err_t code = rd_kafka_producev(
+        rk, RD_KAFKA_V_TOPIC(m->topic), RD_KAFKA_V_PARTITION(RD_KAFKA_PARTITION_UA),
+        RD_KAFKA_V_KEY(m->key, m->key_length),
+        RD_KAFKA_V_VALUE((void *)(uintptr_t)m->value, m->value_length),
+        RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_MSGFLAGS(0), RD_KAFKA_V_OPAQUE(d),
+        RD_KAFKA_V_END);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        rd_kafka_headers_destroy(headers);
+    return code;
+}
+
+/* A full queue empties as reports come in. */
+static void produce_all(rd_kafka_t *rk, const struct kafka_message *messages, size_t n,
+                        struct delivery *deliveries)
+{
+    for (size_t i = 0; i < n; i++) {
+        rd_kafka_resp_err_t code;
+        while ((code = produce(rk, &messages[i], &deliveries[i])) ==
+               RD_KAFKA_RESP_ERR__QUEUE_FULL)
+            rd_kafka_poll(rk, SLICE_MS);
+        if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+            deliveries[i] = (struct delivery){.code = code, .is_done = true};
+        rd_kafka_poll(rk, 0);
+    }
+    for (size_t i = 0; i < n; i++)
+        while (!deliveries[i].is_done)
+            rd_kafka_poll(rk, SLICE_MS);
+}
+
+static int outcome_of(const struct kafka_message *m, rd_kafka_resp_err_t code, struct err *e)
+{
+    const char *const id = m->custom_id ? m->custom_id : "without id";
+    switch ((int)code) {
+    case RD_KAFKA_RESP_ERR_NO_ERROR: return 0;
+    case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
+    case RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE:
+        return ERR_SET(e, ERR_LIMIT,
+                       "a message of %zu bytes (%s) is too large for the topic %s: raise its "
+                       "max.message.bytes",
+                       m->value_length + m->key_length, id, m->topic);
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
+        return ERR_SET(
+            e, ERR_NOTFOUND,
+            "the topic %s does not exist on the brokers: create it, or check its name",
+            m->topic);
+    case RD_KAFKA_RESP_ERR__MSG_TIMED_OUT:
+        return ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
+                             "no broker has acknowledged a message (%s) to %s in time", id,
+                             m->topic);
+    default: break;
+    }
+    const unsigned flags =
+        kafka_error_reaction(code) == KAFKA_PERMANENT ? ERR_FATAL : ERR_RETRY;
+    return ERR_SET_FLAGS(e, ERR_BROKER, flags, "a message (%s) to %s was not accepted: %s", id,
+                         m->topic, rd_kafka_err2str(code));
+}
+
+int kafka_sink_send_each(struct kafka_sink *s, const struct kafka_message *messages, size_t n,
+                         int *codes, struct err *e)
+{
+    for (size_t i = 0; codes && i < n; i++)
+        codes[i] = ERR_BROKER;
+    if (n == 0)
+        return 0;
+    drop_dead_handle(s);
+    TRY(make_handle(s, e));
+    struct delivery *deliveries = calloc(n, sizeof *deliveries);
+    if (!deliveries)
+        return ERR_SET(e, ERR_NOMEM, "no memory to send %zu messages", n);
+    produce_all(s->rk, messages, n, deliveries);
+    int first = 0;
+    for (size_t i = 0; i < n; i++) {
+        const int code = outcome_of(&messages[i], deliveries[i].code, first == 0 ? e : NULL);
+        if (codes)
+            codes[i] = code;
+        if (first == 0)
+            first = code;
+    }
+    free(deliveries);
+    return first;
+}
+
+int kafka_sink_send(struct kafka_sink *s, const struct kafka_message *messages, size_t n,
+                    struct err *e)
+{
+    return kafka_sink_send_each(s, messages, n, NULL, e);
+}
+
+static int read_created(const char *topic, rd_kafka_event_t *event, bool *created,
+                        struct err *e)
+{
+    rd_kafka_resp_err_t code = rd_kafka_event_error(event);
+    const char *reason = rd_kafka_event_error_string(event);
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        size_t n;
+        const rd_kafka_topic_result_t **results =
+            rd_kafka_CreateTopics_result_topics(rd_kafka_event_CreateTopics_result(event), &n);
+        code = n == 1 ? rd_kafka_topic_result_error(results[0]) : RD_KAFKA_RESP_ERR__BAD_MSG;
+        reason = n == 1 ? rd_kafka_topic_result_error_string(results[0]) : NULL;
+    }
+    *created = code == RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR || code == RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS)
+        return 0;
+    const bool is_away =
+        code == RD_KAFKA_RESP_ERR__TIMED_OUT || code == RD_KAFKA_RESP_ERR__TRANSPORT;
+    return ERR_SET_FLAGS(e, ERR_BROKER, is_away ? ERR_RETRY : 0,
+                         "the topic %s cannot be created: %s", topic,
+                         reason ? reason : rd_kafka_err2str(code));
+}
+
+static int ask_to_create(struct kafka_sink *s, const char *topic, rd_kafka_NewTopic_t *wanted,
+                         bool *created, struct err *e)
+{
+    char reason[256];
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(s->rk);
+    rd_kafka_AdminOptions_t *options =
+        rd_kafka_AdminOptions_new(s->rk, RD_KAFKA_ADMIN_OP_CREATETOPICS);
+    rd_kafka_AdminOptions_set_request_timeout(options, ADMIN_WAIT_MS / 2, reason,
+                                              sizeof reason);
+    rd_kafka_AdminOptions_set_operation_timeout(options, ADMIN_WAIT_MS / 4, reason,
+                                                sizeof reason);
+    rd_kafka_CreateTopics(s->rk, &wanted, 1, options, answers);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(answers, ADMIN_WAIT_MS);
+    int code;
+    if (event) {
+        code = read_created(topic, event, created, e);
+        rd_kafka_event_destroy(event);
+    } else {
+        code = ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
+                             "the topic %s cannot be created: no broker answers", topic);
+    }
+    rd_kafka_AdminOptions_destroy(options);
+    rd_kafka_queue_destroy(answers);
+    return code;
+}
+
+int kafka_sink_create_topic(struct kafka_sink *s, const char *topic, int partitions,
+                            bool *created, struct err *e)
+{
+    bool is_new = false;
+    if (created)
+        *created = false;
+    drop_dead_handle(s);
+    TRY(make_handle(s, e));
+    char reason[256];
+    rd_kafka_NewTopic_t *wanted =
+        rd_kafka_NewTopic_new(topic, partitions, -1, reason, sizeof reason);
+    if (!wanted)
+        return ERR_SET(e, ERR_INVALID, "the topic %s cannot be created: %s", topic, reason);
+    rd_kafka_NewTopic_set_config(wanted, "max.message.bytes", KAFKA_MESSAGE_BYTES_MAX);
+    const int code = ask_to_create(s, topic, wanted, &is_new, e);
+    rd_kafka_NewTopic_destroy(wanted);
+    if (created)
+        *created = is_new;
+    return code;
+}
