@@ -7,9 +7,10 @@
  * instructions, a conversion, a product of scales and a fused multiply-add (two with minima):
  * where all of them share two ports the limit is 8 / 11 (8 / 12) of the dot peak.
  *
- * Up to 6 rows take 4-bit codes apart in registers; the bound is the stream of weights, so
- * the next panels are prefetched. With more rows, 4-bit blocks are first expanded to bytes in
- * a buffer on the stack, a chunk of K at a time; sums wait in memory between chunks.
+ * Few rows take 4-bit codes apart in registers; up to about 4 the bound is the stream of
+ * weights, so the first tile prefetches the next panels. From EXPAND_ROWS on, 4-bit blocks are
+ * first expanded to bytes in a buffer on the stack, a chunk of K at a time; sums wait in memory
+ * between chunks.
  *
  * Xeon model 207, K = 576, weights in cache, one thread: Q8_0 59 %, Q4_1 58 % of the dot peak
  * at 96 rows. Tried and slower there: 16 rows against 1 panel with the unpacked block in 8
@@ -26,7 +27,8 @@ enum {
     CHUNK_BLOCKS = 32,
     TILE_ROWS = 6,
     TILE_PANELS = 2,
-    WAIT_ROWS = 96, /* rows whose sums wait between chunks */
+    EXPAND_ROWS = 40, /* from here on, expanding codes once pays */
+    WAIT_ROWS = 96,   /* rows whose sums wait between chunks */
     BYTE_BLOCK_BYTES = PACK_BYTE_BYTES + 2 * 4 * PANEL_COLS, /* expanded: f32 factors */
 };
 
@@ -397,7 +399,7 @@ static void run_band(const struct band *band, const struct pack_layout *layout,
     for (size_t b = 0; b < k_blocks; b += CHUNK_BLOCKS) {
         const size_t n = k_blocks - b < CHUNK_BLOCKS ? k_blocks - b : (size_t)CHUNK_BLOCKS;
         struct span s = span_of(band, layout, b, n);
-        if (layout->codes == PACK_NIBBLES && band->n_rows > TILE_ROWS)
+        if (layout->codes == PACK_NIBBLES && band->n_rows >= EXPAND_ROWS)
             expand_span(&bytes, band->n_panels, &s, buffer);
         run_span(band, s, b, sums);
     }

@@ -13,6 +13,7 @@ enum {
     RUN_US = 200 * 1000,
     READ_BYTES = 256 << 20, /* per thread */
     READ_CHUNK_BYTES = 1 << 20,
+    PREFETCH_BYTES = 4096,
     REF_CHAINS = 8,
 };
 
@@ -72,6 +73,7 @@ static int read_memory(size_t n, const uint8_t *memory)
         const uint8_t *chunk = memory + round * READ_CHUNK_BYTES;
         for (size_t at = 0; at < READ_CHUNK_BYTES; at += sizeof sum) {
             uint64_t words[8];
+            __builtin_prefetch(chunk + at + PREFETCH_BYTES); /* past the end: no harm */
             memcpy(words, chunk + at, sizeof words);
             for (int i = 0; i < 8; i++)
                 sum[i] ^= words[i];
@@ -197,7 +199,7 @@ int peak_int8(enum kernels_isa isa, size_t n_threads, double *rate, struct err *
             .round = dot_avx512, .n = 1 << 18, .per_round = 2 * 64 * PEAK_CHAINS_AVX512};
     if (isa == KERNELS_AVX2)
         loop = (struct loop){
-            .round = dot_avx2, .n = 1 << 18, .per_round = 2 * 32 * PEAK_CHAINS_AVX2};
+            .round = dot_avx2, .n = 1 << 18, .per_round = 2 * 32 * PEAK_DOT_CHAINS_AVX2};
 #else
     (void)isa;
 #endif
@@ -213,7 +215,7 @@ int peak_f32(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e
             .round = fma_avx512, .n = 1 << 18, .per_round = 2 * 16 * PEAK_CHAINS_AVX512};
     if (isa == KERNELS_AVX2)
         loop = (struct loop){
-            .round = fma_avx2, .n = 1 << 18, .per_round = 2 * 8 * PEAK_CHAINS_AVX2};
+            .round = fma_avx2, .n = 1 << 18, .per_round = 2 * 8 * PEAK_FMA_CHAINS_AVX2};
 #else
     (void)isa;
 #endif

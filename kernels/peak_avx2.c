@@ -1,4 +1,5 @@
-/* Chains of the instructions that bound the AVX2 kernels, all in registers. */
+/* Chains of the instructions that bound the AVX2 kernels,
+ * all in registers: every loop over them is unrolled, or the array would live in memory. */
 #include <immintrin.h>
 
 #include "peak_int.h"
@@ -6,40 +7,44 @@
 /* Each chain is a whole byte dot product: vpmaddubsw, vpmaddwd, vpaddd. */
 int peak_dot_avx2(size_t n)
 {
-    __m256i acc[PEAK_CHAINS_AVX2];
+    __m256i acc[PEAK_DOT_CHAINS_AVX2];
     __m256i a = _mm256_set1_epi8(3);
     __m256i b = _mm256_set1_epi8(-5);
     __m256i ones = _mm256_set1_epi16(1);
-    for (int i = 0; i < PEAK_CHAINS_AVX2; i++)
+#pragma GCC unroll 6
+    for (int i = 0; i < PEAK_DOT_CHAINS_AVX2; i++)
         acc[i] = _mm256_set1_epi32(i);
     for (size_t round = 0; round < n; round++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < PEAK_CHAINS_AVX2; i++) {
+#pragma GCC unroll 6
+        for (int i = 0; i < PEAK_DOT_CHAINS_AVX2; i++) {
             PEAK_KEEP(b);
             const __m256i pairs = _mm256_maddubs_epi16(a, b);
             acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, ones));
         }
     }
-    for (int i = 1; i < PEAK_CHAINS_AVX2; i++)
+#pragma GCC unroll 6
+    for (int i = 1; i < PEAK_DOT_CHAINS_AVX2; i++)
         acc[0] = _mm256_add_epi32(acc[0], acc[i]);
     return _mm256_extract_epi32(acc[0], 0);
 }
 
 int peak_fma_avx2(size_t n)
 {
-    __m256 acc[PEAK_CHAINS_AVX2];
+    __m256 acc[PEAK_FMA_CHAINS_AVX2];
     __m256 a = _mm256_set1_ps(0.999f);
     __m256 b = _mm256_set1_ps(0.001f);
-    for (int i = 0; i < PEAK_CHAINS_AVX2; i++)
+#pragma GCC unroll 10
+    for (int i = 0; i < PEAK_FMA_CHAINS_AVX2; i++)
         acc[i] = _mm256_set1_ps((float)i);
     for (size_t round = 0; round < n; round++) {
         PEAK_KEEP(a);
         PEAK_KEEP(b);
-#pragma GCC unroll 12
-        for (int i = 0; i < PEAK_CHAINS_AVX2; i++)
+#pragma GCC unroll 10
+        for (int i = 0; i < PEAK_FMA_CHAINS_AVX2; i++)
             acc[i] = _mm256_fmadd_ps(acc[i], a, b);
     }
-    for (int i = 1; i < PEAK_CHAINS_AVX2; i++)
+#pragma GCC unroll 10
+    for (int i = 1; i < PEAK_FMA_CHAINS_AVX2; i++)
         acc[0] = _mm256_add_ps(acc[0], acc[i]);
     return (int)_mm256_cvtss_f32(acc[0]);
 }

@@ -4,8 +4,11 @@
 
 #include <stddef.h>
 
-/* Independent chains: more than latency x ports of any core, fewer than the registers. */
-enum { PEAK_CHAINS_AVX512 = 16, PEAK_CHAINS_AVX2 = 12 };
+/*
+ * Independent chains: at least latency x ports, and few enough that the compiler keeps all of
+ * them in registers. A byte dot product of AVX2 chains only its last addition.
+ */
+enum { PEAK_CHAINS_AVX512 = 16, PEAK_FMA_CHAINS_AVX2 = 10, PEAK_DOT_CHAINS_AVX2 = 6 };
 
 /* Keeps a vector in its register and the compiler from seeing through it. */
 #define PEAK_KEEP(vector) __asm__ volatile("" : "+v"(vector))
