@@ -32,8 +32,8 @@ enum {
 
 struct attend_tile {
     float q[ATTEND_TILE_ROWS][ATTEND_Q_STRIDE];
-    float s[ATTEND_TILE_ROWS][KV_PAGE_TOKENS]; /* scores, then p */
-    float greatest[LANES];                     /* of a page's scores, per row */
+    float s[ATTEND_TILE_ROWS * KV_PAGE_TOKENS]; /* scores, then p: [pages of a run][rows][32] */
+    float greatest[LANES];                      /* of a page's scores, per row */
     float m[LANES];
     float rescale[LANES];
     size_t first_row;
@@ -53,54 +53,65 @@ ATTEND_INLINE void load_pairs(enum kv_type type, const char *p, lanes *first, la
         lanes_load_pairs_f32((const float *)(const void *)p, first, second);
 }
 
-/* Scores of n_rows rows against keys [16 * half, 16 * (half + n_halves)). */
-ATTEND_INLINE void score_keys(enum kv_type type, size_t n_rows, size_t half, size_t n_halves,
-                              size_t head_dim, float scale, const char *page,
-                              const char *next_page, struct attend_tile *tile)
+/*
+ * Scores of n_rows rows against keys [16 * half, 16 * (half + n_halves)) of n_pages pages. Few
+ * rows take several pages together, for a chain of multiply-adds waits for its predecessor.
+ */
+ATTEND_INLINE void score_keys(enum kv_type type, size_t n_rows, size_t n_pages, size_t half,
+                              size_t n_halves, const struct attend *a, size_t page,
+                              size_t next_page, struct attend_tile *tile)
 {
-    lanes acc[ATTEND_TILE_ROWS][2];
+    lanes acc[ATTEND_TILE_ROWS][8];
+    const size_t n_vecs = n_pages * n_halves;
+    const char *k[4];
+    for (size_t i = 0; i < n_pages; i++)
+        k[i] = kv_at(type, a->pages[page + i], half * 2 * LANES);
     for (size_t r = 0; r < n_rows; r++)
-        for (size_t h = 0; h < n_halves; h++)
-            acc[r][h] = lanes_set1(0.0f);
+        for (size_t v = 0; v < n_vecs; v++)
+            acc[r][v] = lanes_set1(0.0f);
     const size_t pair_bytes = KV_PAGE_TOKENS * (type == KV_BF16 ? 4 : 8);
-    const char *k = kv_at(type, page, half * 2 * LANES);
+    const char *next = a->pages[next_page];
     const float *q = tile->q[0];
-    for (size_t i = 0; i < head_dim; i += 2, k += pair_bytes, q += 2) {
+    for (size_t i = 0; i < a->head_dim; i += 2, q += 2) {
         for (size_t line = 0; line < 2 * pair_bytes; line += 64) /* keys and values alike */
-            __builtin_prefetch(next_page + i * pair_bytes + line);
-        lanes even[2], odd[2];
-        for (size_t h = 0; h < n_halves; h++)
-            load_pairs(type, kv_at(type, k, h * 2 * LANES), &even[h], &odd[h]);
+            __builtin_prefetch(next + i * pair_bytes + line);
+        lanes even[8], odd[8];
+        for (size_t v = 0; v < n_vecs; v++)
+            load_pairs(type, kv_at(type, k[v / n_halves], v % n_halves * 2 * LANES), &even[v],
+                       &odd[v]);
         for (size_t r = 0; r < n_rows; r++) {
             const lanes x = lanes_set1(q[r * ATTEND_Q_STRIDE]);
-            for (size_t h = 0; h < n_halves; h++)
-                acc[r][h] = lanes_fma(x, even[h], acc[r][h]);
+            for (size_t v = 0; v < n_vecs; v++)
+                acc[r][v] = lanes_fma(x, even[v], acc[r][v]);
         }
         for (size_t r = 0; r < n_rows; r++) {
             const lanes x = lanes_set1(q[r * ATTEND_Q_STRIDE + 1]);
-            for (size_t h = 0; h < n_halves; h++)
-                acc[r][h] = lanes_fma(x, odd[h], acc[r][h]);
+            for (size_t v = 0; v < n_vecs; v++)
+                acc[r][v] = lanes_fma(x, odd[v], acc[r][v]);
         }
+        for (size_t n = 0; n < n_pages; n++)
+            k[n] += pair_bytes;
     }
     for (size_t r = 0; r < n_rows; r++)
-        for (size_t h = 0; h < n_halves; h++)
-            lanes_store(&tile->s[r][(half + h) * LANES],
-                        lanes_mul(acc[r][h], lanes_set1(scale)));
+        for (size_t v = 0; v < n_vecs; v++)
+            lanes_store(tile->s + (v / n_halves * n_rows + r) * KV_PAGE_TOKENS +
+                            (half + v % n_halves) * LANES,
+                        lanes_mul(acc[r][v], lanes_set1(a->scale)));
 }
 
 /* Unseen keys score -inf, whatever their slots hold; the greatest score of each row. */
-static inline void mask_scores(size_t n_rows, bool partial, struct attend_tile *tile)
+static inline void mask_scores(size_t n_rows, bool partial, float *s, struct attend_tile *tile)
 {
-    for (size_t r = 0; r < n_rows; r++) {
-        lanes low = lanes_load(tile->s[r]);
-        lanes high = lanes_load(tile->s[r] + LANES);
+    for (size_t r = 0; r < n_rows; r++, s += KV_PAGE_TOKENS) {
+        lanes low = lanes_load(s);
+        lanes high = lanes_load(s + LANES);
         if (partial) {
             const size_t n = tile->n_visible[r];
             const lanes unseen = lanes_set1(-INFINITY);
             low = lanes_keep_first(low, n, unseen);
             high = lanes_keep_first(high, n > LANES ? n - LANES : 0, unseen);
-            lanes_store(tile->s[r], low);
-            lanes_store(tile->s[r] + LANES, high);
+            lanes_store(s, low);
+            lanes_store(s + LANES, high);
         }
         tile->greatest[r] = lanes_greatest(lanes_max(low, high));
     }
@@ -116,44 +127,43 @@ static inline void raise_max(size_t n_rows, struct attend_tile *tile, float *m)
     lanes_store(tile->rescale, lanes_exp(lanes_sub(old, now)));
 }
 
-static inline void weigh_row(struct attend_tile *tile, size_t r, float *d)
+static inline void weigh_row(float m, float rescale, float *s, float *d)
 {
-    const lanes m = lanes_set1(tile->m[r]);
-    const lanes low = lanes_exp(lanes_sub(lanes_load(tile->s[r]), m));
-    const lanes high = lanes_exp(lanes_sub(lanes_load(tile->s[r] + LANES), m));
-    lanes_store(tile->s[r], low);
-    lanes_store(tile->s[r] + LANES, high);
-    const lanes sum = lanes_add(lanes_mul(lanes_load(d), lanes_set1(tile->rescale[r])), low);
+    const lanes low = lanes_exp(lanes_sub(lanes_load(s), lanes_set1(m)));
+    const lanes high = lanes_exp(lanes_sub(lanes_load(s + LANES), lanes_set1(m)));
+    lanes_store(s, low);
+    lanes_store(s + LANES, high);
+    const lanes sum = lanes_add(lanes_mul(lanes_load(d), lanes_set1(rescale)), low);
     lanes_store(d, lanes_add(sum, high));
 }
 
 /* A row that sees no key of the page keeps its state: its o is multiplied by 1. */
-static __attribute__((noinline)) void softmax(size_t n_rows, bool partial,
-                                              const struct attend *a, struct attend_tile *tile)
+static __attribute__((noinline)) void
+softmax(size_t n_rows, bool partial, const struct attend *a, float *s, struct attend_tile *tile)
 {
-    mask_scores(n_rows, partial, tile);
+    mask_scores(n_rows, partial, s, tile);
     raise_max(n_rows, tile, a->m + tile->first_row);
-    for (size_t r = 0; r < n_rows; r++) {
+    float *d = a->d + tile->first_row * LANES;
+    for (size_t r = 0; r < n_rows; r++, s += KV_PAGE_TOKENS, d += LANES) {
         if (partial && tile->n_visible[r] == 0)
             tile->rescale[r] = 1.0f;
         else
-            weigh_row(tile, r, a->d + (tile->first_row + r) * LANES);
+            weigh_row(tile->m[r], tile->rescale[r], s, d);
     }
 }
 
 /* o of n_rows rows and 16 * n_vecs dims from dim on: the first n_tokens values. */
 ATTEND_INLINE void add_values(enum kv_type type, size_t n_rows, size_t n_vecs, size_t dim,
                               size_t n_tokens, size_t head_dim, const char *page,
-                              const struct attend_tile *tile, float *o)
+                              const float *rescale, const float *p, float *o)
 {
     lanes acc[ATTEND_TILE_ROWS][4];
     for (size_t r = 0; r < n_rows; r++)
         for (size_t v = 0; v < n_vecs; v++)
             acc[r][v] = lanes_mul(lanes_load(o + r * head_dim + dim + v * LANES),
-                                  lanes_set1(tile->rescale[r]));
+                                  lanes_set1(rescale[r]));
     const size_t pair_bytes = head_dim * (type == KV_BF16 ? 4 : 8);
     const char *value = kv_at(type, page, kv_value_index(head_dim, 0, dim));
-    const float *p = tile->s[0];
     size_t j = 0;
     for (; j + 2 <= n_tokens; j += 2, value += pair_bytes, p += 2) {
         lanes even[4], odd[4];
@@ -183,23 +193,23 @@ ATTEND_INLINE void add_values(enum kv_type type, size_t n_rows, size_t n_vecs, s
 }
 
 /* The dims that are left of one row: few, so the rows do not share them. */
-static __attribute__((noinline)) void add_last_dims(enum kv_type type, size_t n_rows,
-                                                    size_t dim, size_t n_tokens,
-                                                    size_t head_dim, const char *page,
-                                                    const struct attend_tile *tile, float *o)
+static __attribute__((noinline)) void
+add_last_dims(enum kv_type type, size_t n_rows, size_t dim, size_t n_tokens, size_t head_dim,
+              const char *page, const float *rescale, const float *p, float *o)
 {
     const size_t pair_bytes = head_dim * (type == KV_BF16 ? 4 : 8);
     for (; dim < head_dim; dim += LANES)
         for (size_t r = 0; r < n_rows; r++) {
             const char *value = kv_at(type, page, kv_value_index(head_dim, 0, dim));
             float *at = o + r * head_dim + dim;
-            lanes acc = lanes_mul(lanes_load(at), lanes_set1(tile->rescale[r]));
+            lanes acc = lanes_mul(lanes_load(at), lanes_set1(rescale[r]));
+            const float *weight = p + r * KV_PAGE_TOKENS;
             for (size_t j = 0; j < n_tokens; j += 2, value += pair_bytes) {
                 lanes even, odd;
                 load_pairs(type, value, &even, &odd);
-                acc = lanes_fma(lanes_set1(tile->s[r][j]), even, acc);
+                acc = lanes_fma(lanes_set1(weight[j]), even, acc);
                 if (j + 1 < n_tokens)
-                    acc = lanes_fma(lanes_set1(tile->s[r][j + 1]), odd, acc);
+                    acc = lanes_fma(lanes_set1(weight[j + 1]), odd, acc);
             }
             lanes_store(at, acc);
         }
@@ -208,13 +218,13 @@ static __attribute__((noinline)) void add_last_dims(enum kv_type type, size_t n_
 /* The steps of a causal staircase: what a row sees beyond the n_common keys of all rows. */
 static __attribute__((noinline)) void add_steps(enum kv_type type, size_t n_rows,
                                                 size_t n_common, size_t head_dim,
-                                                const char *page,
-                                                const struct attend_tile *tile, float *o)
+                                                const char *page, const size_t *n_visible,
+                                                const float *p, float *o)
 {
-    for (size_t r = 0; r < n_rows; r++, o += head_dim)
-        for (size_t j = n_common; j < tile->n_visible[r]; j++) {
+    for (size_t r = 0; r < n_rows; r++, o += head_dim, p += KV_PAGE_TOKENS)
+        for (size_t j = n_common; j < n_visible[r]; j++) {
             const char *value = kv_at(type, page, kv_value_index(head_dim, j & ~(size_t)1, 0));
-            const lanes weight = lanes_set1(tile->s[r][j]);
+            const lanes weight = lanes_set1(p[j]);
             for (size_t dim = 0; dim < head_dim; dim += LANES) {
                 lanes even, odd;
                 load_pairs(type, kv_at(type, value, dim * 2), &even, &odd);
@@ -226,8 +236,8 @@ static __attribute__((noinline)) void add_steps(enum kv_type type, size_t n_rows
 
 /* The values that all rows see together, then each row's remaining ones. */
 ATTEND_INLINE void add_page_values(enum kv_type type, size_t n_rows, bool partial,
-                                   const struct attend *a, const char *page,
-                                   struct attend_tile *tile)
+                                   const struct attend *a, const char *page, const float *p,
+                                   const struct attend_tile *tile)
 {
     float *o = a->o + tile->first_row * a->head_dim;
     size_t n_common = KV_PAGE_TOKENS;
@@ -236,22 +246,41 @@ ATTEND_INLINE void add_page_values(enum kv_type type, size_t n_rows, bool partia
     const size_t n_vecs = ATTEND_ACCS / n_rows >= 4 ? 4 : ATTEND_ACCS / n_rows >= 2 ? 2 : 1;
     size_t dim = 0;
     for (; dim + n_vecs * LANES <= a->head_dim; dim += n_vecs * LANES)
-        add_values(type, n_rows, n_vecs, dim, n_common, a->head_dim, page, tile, o);
+        add_values(type, n_rows, n_vecs, dim, n_common, a->head_dim, page, tile->rescale, p, o);
     if (dim < a->head_dim)
-        add_last_dims(type, n_rows, dim, n_common, a->head_dim, page, tile, o);
+        add_last_dims(type, n_rows, dim, n_common, a->head_dim, page, tile->rescale, p, o);
     if (partial)
-        add_steps(type, n_rows, n_common, a->head_dim, page, tile, o);
+        add_steps(type, n_rows, n_common, a->head_dim, page, tile->n_visible, p, o);
 }
 
-ATTEND_INLINE void attend_page(enum kv_type type, size_t n_rows, bool partial,
-                               const struct attend *a, const char *page, const char *next_page,
-                               struct attend_tile *tile)
+/* Softmax and values of one page whose scores are in s. */
+ATTEND_INLINE void finish_page(enum kv_type type, size_t n_rows, const struct attend *a,
+                               int32_t low, size_t page, float *s, struct attend_tile *tile)
+{
+    const size_t end = (page + 1) * KV_PAGE_TOKENS;
+    const bool partial = end > a->n_keys || (int64_t)a->first_pos + (int64_t)end - 1 > low;
+    for (size_t r = 0; partial && r < n_rows; r++)
+        tile->n_visible[r] = attend_visible_keys(a, tile->first_row + r, page);
+    softmax(n_rows, partial, a, s, tile);
+    add_page_values(type, n_rows, partial, a, a->pages[page], s, tile);
+}
+
+/* n_pages pages from page on. */
+ATTEND_INLINE void attend_run(enum kv_type type, size_t n_rows, size_t n_pages,
+                              const struct attend *a, int32_t low, size_t page,
+                              size_t next_page, struct attend_tile *tile)
 {
     const size_t n_halves = ATTEND_ACCS / n_rows >= 2 ? 2 : 1;
     for (size_t half = 0; half < 2; half += n_halves)
-        score_keys(type, n_rows, half, n_halves, a->head_dim, a->scale, page, next_page, tile);
-    softmax(n_rows, partial, a, tile);
-    add_page_values(type, n_rows, partial, a, page, tile);
+        score_keys(type, n_rows, n_pages, half, n_halves, a, page, next_page, tile);
+    for (size_t i = 0; i < n_pages; i++)
+        finish_page(type, n_rows, a, low, page + i, tile->s + i * n_rows * KV_PAGE_TOKENS,
+                    tile);
+}
+
+static inline int64_t page_pos(const struct attend *a, size_t page)
+{
+    return (int64_t)a->first_pos + (int64_t)(page * KV_PAGE_TOKENS);
 }
 
 /* The lowest and the highest position that a row of the tile may see. */
@@ -272,24 +301,18 @@ ATTEND_INLINE void bound_positions(const int32_t *row_pos, size_t n_rows, int32_
 ATTEND_INLINE void attend_tile_pages(enum kv_type type, size_t n_rows, const struct attend *a,
                                      size_t begin, size_t end, struct attend_tile *tile)
 {
+    const size_t run = ATTEND_ACCS < 24 ? 1 : n_rows == 1 ? 4 : n_rows <= 3 ? 2 : 1;
     int32_t low, high;
     bound_positions(a->row_pos + tile->first_row, n_rows, &low, &high);
+    while (end > begin && page_pos(a, end - 1) > high)
+        end--;
     for (size_t r = 0; r < n_rows; r++)
         memcpy(tile->q[r], a->q[tile->first_row + r], a->head_dim * sizeof(float));
-    for (size_t i = begin; i < end; i++) {
-        const int64_t page_pos = (int64_t)a->first_pos + (int64_t)(i * KV_PAGE_TOKENS);
-        if (page_pos > high)
-            break;
-        const char *page = a->pages[i];
-        const char *next_page = a->pages[i + 1 < end ? i + 1 : begin];
-        if (page_pos + KV_PAGE_TOKENS - 1 <= low && (i + 1) * KV_PAGE_TOKENS <= a->n_keys) {
-            attend_page(type, n_rows, false, a, page, next_page, tile);
-            continue;
-        }
-        for (size_t r = 0; r < n_rows; r++)
-            tile->n_visible[r] = attend_visible_keys(a, tile->first_row + r, i);
-        attend_page(type, n_rows, true, a, page, next_page, tile);
-    }
+    size_t i = begin;
+    for (; i + run <= end; i += run)
+        attend_run(type, n_rows, run, a, low, i, i + run < end ? i + run : begin, tile);
+    for (; run > 1 && i < end; i++)
+        attend_run(type, n_rows, 1, a, low, i, i + 1 < end ? i + 1 : begin, tile);
 }
 
 typedef void attend_tile_fn(const struct attend *a, size_t begin, size_t end,
