@@ -107,7 +107,10 @@ static void print_setting(FILE *out, const struct setting *row)
              row->kind == SETTING_S64    ? "N"
              : row->kind == SETTING_BOOL ? "on|off"
                                          : "TEXT");
-    fprintf(out, "  %-30s %s (%s)\n", left, row->help,
+    char range[64] = "";
+    if (row->kind == SETTING_S64)
+        snprintf(range, sizeof range, "%lld..%lld, ", (long long)row->min, (long long)row->max);
+    fprintf(out, "  %-30s %s (%sdefault %s)\n", left, row->help, range,
             *row->default_text ? row->default_text : "none");
 }
 
@@ -254,6 +257,13 @@ static int usage_error(const struct cli *cli, struct err *e, const char *what, c
                    arg, cli->command->name, cli->command->usage, cli->command->name);
 }
 
+static int apply_option(struct cli *cli, enum option_id id, int c, struct err *e)
+{
+    if (id != OPT_COUNT)
+        return apply_common(cli, id, optarg, e);
+    return settings_set(&cli->settings, settings_at((size_t)(c - LONG_SETTING)), optarg, e);
+}
+
 /* files_only: the first pass, which reads only -F, so that flags win over files. */
 static int parse_pass(struct parser *p, int argc, char **argv, bool files_only, bool *help,
                       struct err *e)
@@ -276,11 +286,9 @@ static int parse_pass(struct parser *p, int argc, char **argv, bool files_only, 
         if (files_only) {
             if (id == OPT_CONFIG)
                 TRY(settings_load_file(&p->cli->settings, optarg, e));
-        } else if (id != OPT_COUNT) {
-            TRY(apply_common(p->cli, id, optarg, e));
-        } else {
-            TRY(settings_set(&p->cli->settings, settings_at((size_t)(c - LONG_SETTING)), optarg,
-                             e));
+        } else if (apply_option(p->cli, id, c, e) != 0) {
+            e->code = ERR_USAGE; /* wrong on the command line, not in a file */
+            return ERR_USAGE;
         }
     }
     p->cli->args = (const char *const *)(argv + optind);
@@ -361,11 +369,53 @@ static int run_command(struct cli *cli, int argc, char **argv)
     return code;
 }
 
+enum { NAME_BYTES = 16 };
+
+static size_t smallest(size_t a, size_t b, size_t c)
+{
+    const size_t ab = a < b ? a : b;
+    return ab < c ? ab : c;
+}
+
+/* Levenshtein's distance of two short names. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NAME_BYTES + 1];
+    const size_t n = strnlen(b, NAME_BYTES);
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 0; a[i] && i < NAME_BYTES; i++) {
+        size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (size_t j = 0; j < n; j++) {
+            const size_t changed = diagonal + (a[i] != b[j]);
+            diagonal = row[j + 1];
+            row[j + 1] = smallest(changed, row[j] + 1, diagonal + 1);
+        }
+    }
+    return row[n];
+}
+
+static void refuse_command(const char *name)
+{
+    const struct command *nearest = commands[0];
+    for (size_t i = 0; commands[i]; i++)
+        if (distance(name, commands[i]->name) < distance(name, nearest->name))
+            nearest = commands[i];
+    fprintf(stderr,
+            "sheaf: there is no command %s; did you mean %s? (sheaf --help lists all)\n", name,
+            nearest->name);
+}
+
 int cli_main(int argc, char **argv)
 {
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        print_help(argc < 2 ? stderr : stdout);
-        return argc < 2 ? EXIT_USAGE : 0;
+        if (argc < 2) {
+            fputs("sheaf answers bulk RAG jobs; sheaf --help lists its commands\n", stderr);
+            return EXIT_USAGE;
+        }
+        print_help(stdout);
+        return 0;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
         printf("sheaf %s\n", SHEAF_VERSION);
@@ -387,6 +437,6 @@ int cli_main(int argc, char **argv)
                           .answer_tokens = 64};
         return run_command(&cli, argc - 1, argv + 1);
     }
-    fprintf(stderr, "sheaf: there is no command %s; sheaf help lists them\n", argv[1]);
+    refuse_command(argv[1]);
     return EXIT_USAGE;
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -46,6 +47,14 @@ static void free_paths(struct run_paths *p)
     free(p->run_id);
 }
 
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    return strcmp(a, "-") != 0 && strcmp(b, "-") != 0 && stat(a, &first) == 0 &&
+           stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
 static int choose_paths(const struct cli *cli, struct run_paths *p, struct err *e)
 {
     const struct settings *s = &cli->settings;
@@ -55,6 +64,8 @@ static int choose_paths(const struct cli *cli, struct run_paths *p, struct err *
     p->run_id = *s->run_id ? strdup(s->run_id) : base_name(p->input);
     if (!p->output || !p->db || !p->run_id)
         return ERR_SET(e, ERR_NOMEM, "no memory for the paths of the run");
+    if (is_same_file(p->input, p->output))
+        return ERR_SET(e, ERR_USAGE, "%s is the input; give another file with -o", p->output);
     if (strcmp(p->input, "-") != 0 && access(p->input, R_OK) != 0)
         return ERR_SET(e, ERR_NOTFOUND, "cannot read %s; give a file of job lines with -i",
                        p->input);
@@ -99,6 +110,7 @@ const struct command cmd_run = {
         "Answers every job line of FILE. Answers go to FILE.results.jsonl in order of\n"
         "completion, one line for each input line, and with their metrics to FILE.db. Started\n"
         "again after a kill it goes on where it was and repeats no answer.\n\n"
+        "Examples:\n"
         "  sheaf run -i jobs.jsonl\n"
         "  sheaf run -i jobs.jsonl -o answers.jsonl --db night.db --batch 32\n"
         "  generate-jobs | sheaf run -i - -o - --db night.db > answers.jsonl",

@@ -173,6 +173,7 @@ const struct command cmd_submit = {
         "meet on one worker. Creates the job and result topics where they are missing. Bad\n"
         "lines are named here and sent all the same: the worker answers each with its "
         "error.\n\n"
+        "Examples:\n"
         "  sheaf submit jobs.jsonl -b localhost:9092\n"
         "  generate-jobs | sheaf submit - -t sheaf.jobs",
     .takes = CLI_INPUT | CLI_KAFKA | CLI_PARTITIONS,

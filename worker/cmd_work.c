@@ -69,6 +69,7 @@ const struct command cmd_work = {
         "running\n"
         "jobs finish, the second stops at once; what is unanswered is computed by the next\n"
         "worker.\n\n"
+        "Examples:\n"
         "  sheaf work -b localhost:9092 --db night.db\n"
         "  sheaf work -b localhost:9092 --db night.db --exit-when-empty",
     .takes = CLI_KAFKA | CLI_EXIT_EMPTY,

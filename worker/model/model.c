@@ -26,6 +26,7 @@ static int find_template(struct model *m, struct err *e)
         return 0;
     TRY(gguf_string(m->gguf, "tokenizer.chat_template", &text, e));
     m->template_family = template_detect(text.data, text.length);
+    m->default_system = template_default_system(text.data, text.length);
     return 0;
 }
 

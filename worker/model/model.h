@@ -67,7 +67,9 @@ struct model {
     struct model_layer *layers;
     struct tokenizer *tokenizer;
     enum template_family template_family; /* TEMPLATE_UNKNOWN when not recognised */
-    struct gguf *gguf;                    /* owned */
+    const char
+        *default_system; /* what its template says when no system text is given, or NULL */
+    struct gguf *gguf;   /* owned */
 };
 
 int model_open(const char *path, struct model **out, struct err *e);

@@ -48,11 +48,17 @@ enum template_family template_detect(const char *text, size_t length);
 enum template_family template_find(const char *name);
 const char *template_name(enum template_family family);
 
+/* ERR_UNSUPPORTED when the vocabulary lacks a special token that the family's turns need, which
+ * would then be read as text. TEMPLATE_UNKNOWN needs none. */
+int template_check(enum template_family family, const struct tokenizer *tok, struct err *e);
+
 /*
- * default_system: put in front when no message has the role system; NULL for none. SmolLM2's
- * own template has one, which model_default_system() knows.
- * Ends with the prologue of the assistant's turn, ready for generation.
- * ERR_INVALID for message orders that the family cannot express (with the sentence why).
+ * default_system: put in front when the first message is no system message; NULL for none.
+ * SmolLM2's own template has one, which template_default_system() knows. Ends with the prologue
+ * of the assistant's turn, ready for generation. ERR_INVALID for message orders that the family
+ * cannot express (with the sentence why). Where a family has no system turn (Mistral, Gemma),
+ * the system text goes in front of the first user message, two newlines between, as in those
+ * families' newer templates. BOS is written where the family's own template writes it.
  */
 int template_render(enum template_family family, const struct chat_message *messages,
                     size_t n_messages, const char *default_system, struct span_list *out,

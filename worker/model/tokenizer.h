@@ -8,9 +8,17 @@
  * spans are joined before pre-tokenisation, so that a border between template and content
  * does not change how the text around it is cut.
  *
+ * Control and unknown tokens come from template text only. User-defined tokens (runs of spaces,
+ * HTML tags) are found in content too, except those that end or open a turn by their text or
+ * id: they count as control tokens whatever the file types them. Tokens are searched longest
+ * first, those of one length from left to right. A token's own habit of eating the white space
+ * beside it (Phi-3 in the Hugging Face library) is not followed.
+ *
  * Invalid UTF-8 in a span: each byte that does not start or continue a valid sequence
  * (Unicode table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF) is encoded as
- * the one byte it is, and comes back as that byte on decode.
+ * the one byte it is, and comes back as that byte on decode. Some byte-level vocabularies lack
+ * tokens for bytes that their training text had not (SmolLM2: C0, C1, F5-FF and 14 more). There
+ * an invalid byte becomes U+FFFD, and a byte of valid text is dropped, as in other engines.
  *
  * Thread: read-only after opening, any.
  */
@@ -53,9 +61,13 @@ int tokenizer_encode(const struct tokenizer *tok, const struct token_span *spans
 /* The bytes of one token as decoding yields them (for SentencePiece with the leading space
  * still there); empty for control tokens. Borrowed. id must be < n_vocab. */
 struct gguf_str tokenizer_piece(const struct tokenizer *tok, int32_t id);
+/* The same for one token after the other of a text: *text_start (true before the first) tells
+ * whether a leading space would be the one that SentencePiece put there, and is updated. */
+struct gguf_str tokenizer_next_piece(const struct tokenizer *tok, int32_t id, bool *text_start);
 /* The token's text as stored in the vocabulary ("<|im_end|>", "Ġthe"). Borrowed. */
 struct gguf_str tokenizer_token_text(const struct tokenizer *tok, int32_t id);
-/* Ids -> bytes, without the space that SentencePiece puts in front of a text. Appends. */
+/* Ids -> bytes, without the space that SentencePiece puts in front of a text and of what
+ * follows a special token: the opposite of encoding. Control tokens yield nothing. Appends. */
 struct buf;
 int tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t n, struct buf *out,
                      struct err *e);
@@ -66,6 +78,7 @@ size_t tokenizer_vocab_size(const struct tokenizer *tok);
 const char *tokenizer_kind(const struct tokenizer *tok); /* "bpe/smollm", "spm" */
 int32_t tokenizer_bos(const struct tokenizer *tok);      /* or TOKEN_NONE */
 int32_t tokenizer_eos(const struct tokenizer *tok);
+/* Yields no text, and never comes from content. */
 bool tokenizer_is_control(const struct tokenizer *tok, int32_t id);
 /* Tokens that end a generation: eos, eot, eom and the well-known texts of such tokens. */
 bool tokenizer_is_end(const struct tokenizer *tok, int32_t id);

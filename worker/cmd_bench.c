@@ -1,0 +1,251 @@
+/*
+ * sheaf bench engine: prefill and decode speed beside what the machine can do at most.
+ *
+ * The peaks are read in the same process, right before each figure. Prefill: one prompt, its
+ * chunks alone. Decode: n sequences of that prompt length, from the step in which all have
+ * their first token. Operations are those of the weight products, 2 for each weight a row
+ * meets; attention is not counted, so the ratios are what is left to gain, not more.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "cli.h"
+#include "peak.h"
+#include "setup.h"
+
+enum { REPEATS = 3, DECODE_SIZES = 3 };
+
+static const size_t decode_sizes[DECODE_SIZES] = {1, 8, 32};
+
+struct bench {
+    const struct model *model;
+    struct engine *engine;
+    int32_t *prompt;
+    size_t n_prompt, n_answer;
+    double layer_weights, head_weights; /* weights that a row meets */
+    double read_bytes;                  /* weights that a step reads */
+};
+
+struct figure {
+    size_t sequences; /* 0: prefill */
+    double tok_s;
+    double peak_ratio;
+    double bandwidth_ratio; /* 0 for prefill */
+};
+
+static void count_weights(struct bench *b)
+{
+    const struct model_config *c = &b->model->config;
+    const double q = (double)(c->n_heads * c->head_dim);
+    const double kv = (double)(c->n_kv_heads * c->head_dim);
+    const double dim = (double)c->dim;
+    const double layer = dim * (q + 2 * kv) + q * dim + 3 * dim * (double)c->ffn_dim;
+    b->layer_weights = layer * (double)c->n_layers;
+    b->head_weights = dim * (double)c->n_vocab;
+    b->read_bytes = (double)engine_plan(b->engine).weights_bytes;
+}
+
+static int submit(struct bench *b, size_t max_tokens, struct err *e)
+{
+    const struct seq_request req = {.prompt = b->prompt,
+                                    .n_prompt = b->n_prompt,
+                                    .max_tokens = max_tokens,
+                                    .ignore_eos = true,
+                                    .sample = sample_params_greedy()};
+    return engine_submit(b->engine, &req, e);
+}
+
+/* Steps until everything is collected; the time of decoding counts from the step after which
+ * generated holds a token of each sequence. */
+static int drain(struct bench *b, struct err *e)
+{
+    struct seq_result r;
+    while (engine_active(b->engine) > 0) {
+        bool worked;
+        TRY(engine_step(b->engine, &worked, e));
+        while (engine_collect(b->engine, &r))
+            ;
+    }
+    return 0;
+}
+
+static int time_prefill(struct bench *b, double *seconds, struct err *e)
+{
+    TRY(submit(b, 1, e));
+    const int64_t began = clock_mono_us();
+    TRY(drain(b, e));
+    *seconds = (double)(clock_mono_us() - began) / 1e6;
+    return 0;
+}
+
+/* Prompts go in one step budget after another; once all decode, a step has a row for each. */
+static int time_decode(struct bench *b, size_t n, double *seconds, size_t *tokens,
+                       struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        TRY(submit(b, b->n_answer + n * b->n_prompt, e));
+    uint64_t rows;
+    do {
+        rows = engine_counters(b->engine).rows;
+        bool worked;
+        TRY(engine_step(b->engine, &worked, e));
+    } while (engine_counters(b->engine).rows - rows != n ||
+             engine_counters(b->engine).computed_tokens % b->n_prompt != 0);
+    const int64_t began = clock_mono_us();
+    for (size_t i = 0; i < b->n_answer; i++) {
+        bool worked;
+        TRY(engine_step(b->engine, &worked, e));
+    }
+    *seconds = (double)(clock_mono_us() - began) / 1e6;
+    *tokens = n * b->n_answer;
+    engine_cancel_all(b->engine);
+    return drain(b, e);
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int measure(struct bench *b, size_t n, struct figure *out, struct err *e)
+{
+    const size_t threads = engine_plan(b->engine).n_threads;
+    double tok_s[REPEATS], peaks[REPEATS], reads[REPEATS];
+    for (int i = 0; i < REPEATS; i++) {
+        double seconds;
+        size_t tokens = b->n_prompt;
+        TRY(peak_int8(engine_kernels(b->engine)->isa, threads, &peaks[i], e));
+        TRY(peak_read(threads, &reads[i], e));
+        if (n == 0)
+            TRY(time_prefill(b, &seconds, e));
+        else
+            TRY(time_decode(b, n, &seconds, &tokens, e));
+        tok_s[i] = (double)tokens / seconds;
+    }
+    qsort(tok_s, REPEATS, sizeof tok_s[0], compare_doubles);
+    qsort(peaks, REPEATS, sizeof peaks[0], compare_doubles);
+    qsort(reads, REPEATS, sizeof reads[0], compare_doubles);
+    const double weights = b->layer_weights + (n == 0 ? 0 : b->head_weights);
+    const double speed = tok_s[REPEATS / 2];
+    *out = (struct figure){
+        .sequences = n, .tok_s = speed, .peak_ratio = 2 * weights * speed / peaks[REPEATS / 2]};
+    if (n > 0)
+        out->bandwidth_ratio = b->read_bytes * speed / (double)n / reads[REPEATS / 2];
+    return 0;
+}
+
+static json_t *figure_json(const struct figure *f)
+{
+    json_t *o = json_pack("{s:f, s:f}", "tok_s", f->tok_s, "peak_ratio", f->peak_ratio);
+    if (o && f->sequences > 0) {
+        json_object_set_new(o, "sequences", json_integer((json_int_t)f->sequences));
+        json_object_set_new(o, "bandwidth_ratio", json_real(f->bandwidth_ratio));
+    }
+    return o;
+}
+
+static void print_json(const struct bench *b, const struct figure *prefill,
+                       const struct figure *decode)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < DECODE_SIZES; i++)
+        json_array_append_new(rows, figure_json(&decode[i]));
+    json_t *root =
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "model", b->model->name, "quant",
+                  b->model->quant, "kernels", engine_kernels(b->engine)->name, "threads",
+                  (json_int_t)engine_plan(b->engine).n_threads, "prompt_tokens",
+                  (json_int_t)b->n_prompt, "answer_tokens", (json_int_t)b->n_answer, "prefill",
+                  figure_json(prefill), "decode", rows);
+    json_dumpf(root, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(root);
+}
+
+static void print_text(const struct bench *b, const struct figure *prefill,
+                       const struct figure *decode)
+{
+    printf("%s (%s), %s kernels, %zu threads, prompts of %zu tokens, answers of %zu; median of "
+           "%d\n",
+           b->model->name, b->model->quant, engine_kernels(b->engine)->name,
+           engine_plan(b->engine).n_threads, b->n_prompt, b->n_answer, REPEATS);
+    printf("prefill                %8.1f tok/s   %.2f of the int8 peak\n", prefill->tok_s,
+           prefill->peak_ratio);
+    for (size_t i = 0; i < DECODE_SIZES; i++)
+        printf("decode, %2zu sequences   %8.1f tok/s   %.2f of the int8 peak, %.2f of the read "
+               "bandwidth\n",
+               decode[i].sequences, decode[i].tok_s, decode[i].peak_ratio,
+               decode[i].bandwidth_ratio);
+}
+
+static int bench_engine(struct bench *b, const struct cli *cli, struct err *e)
+{
+    count_weights(b);
+    b->prompt = calloc(b->n_prompt, sizeof b->prompt[0]);
+    if (!b->prompt)
+        return ERR_SET(e, ERR_NOMEM, "no memory for a prompt");
+    for (size_t i = 0; i < b->n_prompt; i++)
+        b->prompt[i] = (int32_t)(rng_bits(1, 0, i) % b->model->config.n_vocab);
+    struct figure prefill, decode[DECODE_SIZES];
+    double ignored;
+    TRY(time_prefill(b, &ignored, e)); /* the first touch of the memory */
+    TRY(measure(b, 0, &prefill, e));
+    for (size_t i = 0; i < DECODE_SIZES; i++)
+        TRY(measure(b, decode_sizes[i], &decode[i], e));
+    if (cli->json)
+        print_json(b, &prefill, decode);
+    else
+        print_text(b, &prefill, decode);
+    return 0;
+}
+
+static int open_and_bench(struct cli *cli, struct err *e)
+{
+    struct bench b = {.n_prompt = (size_t)cli->prompt_tokens,
+                      .n_answer = (size_t)cli->answer_tokens};
+    if (b.n_prompt < 1 || b.n_answer < 1)
+        return ERR_SET(e, ERR_USAGE, "prompts and answers need at least one token");
+    struct model *m = NULL;
+    struct engine_options options;
+    TRY(setup_engine_options(&cli->settings, &options, e));
+    options.batch = decode_sizes[DECODE_SIZES - 1];
+    int rc = setup_open_model(&cli->settings, &m, e);
+    if (rc == 0)
+        rc = engine_open(m, &options, &b.engine, e);
+    b.model = m;
+    if (rc == 0)
+        rc = bench_engine(&b, cli, e);
+    free(b.prompt);
+    engine_close(b.engine);
+    model_close(m);
+    return rc;
+}
+
+static int run(struct cli *cli, struct err *e)
+{
+    if (cli->n_args != 1 || strcmp(cli->args[0], "engine") != 0) {
+        ERR_SET(e, ERR_USAGE, "usage: sheaf bench engine");
+        return EXIT_USAGE;
+    }
+    return open_and_bench(cli, e) == 0 ? 0 : cli_exit_code(e);
+}
+
+const struct command cmd_bench = {
+    .name = "bench",
+    .summary = "measure the engine beside the machine's peaks",
+    .usage = "engine [--prompt-tokens N] [--answer-tokens N]",
+    .text = "engine: tokens a second of prefill and of decoding 1, 8 and 32 sequences, as "
+            "ratios to\n"
+            "the byte-product peak and the read bandwidth measured in the same process.\n\n"
+            "Examples:\n"
+            "  sheaf bench engine\n"
+            "  sheaf bench engine --prompt-tokens 2048 --json",
+    .takes = CLI_JSON | CLI_PROMPT_TOKENS,
+    .settings =
+        "model threads step_tokens prefill.chunk_tokens context kv.mb kv.type activations",
+    .run = run,
+};

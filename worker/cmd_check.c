@@ -1,0 +1,153 @@
+/* sheaf check: validates a file of jobs and counts its tokens, without answering anything. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "cli.h"
+#include "io/queue_file.h"
+#include "job_parse.h"
+#include "setup.h"
+
+struct check {
+    const struct cli *cli;
+    const char *path;
+    struct answer_context answers;
+    struct hash_set ids;
+    size_t context;
+    uint64_t jobs, bad;
+    uint64_t prompt_tokens, prompt_tokens_max;
+    json_t *errors; /* [{line, custom_id, code, param, message}] */
+};
+
+static int add_error(struct check *c, const struct job *job, struct err *e)
+{
+    c->bad++;
+    json_t *entry =
+        json_pack("{s:I, s:s, s:s, s:s, s:s}", "line", (json_int_t)job->source.offset,
+                  "custom_id", job->custom_id, "code", job->error.code, "param",
+                  job->error.param, "message", job->error.message);
+    if (!entry || json_array_append_new(c->errors, entry) != 0)
+        return ERR_SET(e, ERR_NOMEM, "no memory for the list of errors");
+    if (!c->cli->json)
+        printf("%s line %lld (%s): %s: %s\n", c->path, (long long)job->source.offset,
+               job->custom_id, job->error.code, job->error.message);
+    return 0;
+}
+
+static int check_job(struct check *c, struct job *job, struct err *e)
+{
+    c->jobs++;
+    if (job->has_custom_id &&
+        hash_set_add(&c->ids, hash_bytes(job->custom_id, strlen(job->custom_id))) ==
+            HASH_SET_KNOWN)
+        job_fail(job, 400, "duplicate_custom_id", "custom_id",
+                 "an earlier line of this input has the same custom_id");
+    if (job->error.status == 0)
+        TRY(answer_tokenize(&c->answers, job, e));
+    if (job->error.status == 0 && job->n_tokens >= c->context)
+        job_fail(job, 413, "context_length_exceeded", "messages",
+                 "the prompt has %zu tokens; the context is %zu", job->n_tokens, c->context);
+    if (job->error.status != 0)
+        return add_error(c, job, e);
+    c->prompt_tokens += job->n_tokens;
+    if (job->n_tokens > c->prompt_tokens_max)
+        c->prompt_tokens_max = job->n_tokens;
+    return 0;
+}
+
+static int check_line(struct check *c, const struct file_line *line, struct err *e)
+{
+    const struct job_source source = {
+        .topic = (char *)(uintptr_t)c->path, .offset = line->number, .is_file = true};
+    const struct job_parse_options options = {
+        .strict = c->cli->settings.strict, .max_tokens_default = c->cli->settings.max_tokens};
+    struct job *job = NULL;
+    TRY(job_parse(line->bytes, line->length, &source, &options, &job, e));
+    const int rc = check_job(c, job, e);
+    job_free(job);
+    return rc;
+}
+
+static int check_file(struct check *c, struct err *e)
+{
+    struct file_source *source = NULL;
+    TRY(file_source_open(c->path, &source, e));
+    struct file_line line;
+    int rc;
+    while ((rc = file_source_next(source, &line, e)) == 0 && line.bytes) {
+        if (job_line_is_blank(line.bytes, line.length))
+            continue;
+        rc = check_line(c, &line, e);
+        if (rc != 0)
+            break;
+    }
+    file_source_close(source);
+    return rc;
+}
+
+static void print_totals(const struct check *c)
+{
+    if (c->cli->json) {
+        json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:O}", "file", c->path, "jobs",
+                                 (json_int_t)c->jobs, "good", (json_int_t)(c->jobs - c->bad),
+                                 "bad", (json_int_t)c->bad, "prompt_tokens",
+                                 (json_int_t)c->prompt_tokens, "prompt_tokens_max",
+                                 (json_int_t)c->prompt_tokens_max, "errors", c->errors);
+        json_dumpf(root, stdout, JSON_INDENT(2));
+        putchar('\n');
+        json_decref(root);
+        return;
+    }
+    printf(
+        "%s: %llu jobs, %llu good, %llu bad; %llu prompt tokens, longest prompt %llu of %zu\n",
+        c->path, (unsigned long long)c->jobs, (unsigned long long)(c->jobs - c->bad),
+        (unsigned long long)c->bad, (unsigned long long)c->prompt_tokens,
+        (unsigned long long)c->prompt_tokens_max, c->context);
+}
+
+static int check_with_model(struct check *c, const struct model *m, struct err *e)
+{
+    const struct settings *s = &c->cli->settings;
+    TRY(answer_context_init(&c->answers, m, s, "", e));
+    c->context = s->context ? (size_t)s->context : m->config.context;
+    c->errors = json_array();
+    if (!c->errors)
+        return ERR_SET(e, ERR_NOMEM, "no memory for the list of errors");
+    return check_file(c, e);
+}
+
+static int run(struct cli *cli, struct err *e)
+{
+    struct check c = {.cli = cli};
+    struct model *m = NULL;
+    int rc = cli_one_input(cli, &c.path, e);
+    if (rc == 0)
+        rc = setup_open_model(&cli->settings, &m, e);
+    if (rc == 0)
+        rc = check_with_model(&c, m, e);
+    if (rc == 0)
+        print_totals(&c);
+    json_decref(c.errors);
+    hash_set_fini(&c.ids);
+    model_close(m);
+    if (rc != 0)
+        return cli_exit_code(e);
+    return c.bad > 0 ? EXIT_SOME_FAILED : 0;
+}
+
+const struct command cmd_check = {
+    .name = "check",
+    .summary = "validate a file of jobs and count its tokens",
+    .usage = "[-i] FILE",
+    .text = "Reads every job line as a worker would, names each bad line with its error, and "
+            "counts\n"
+            "prompt tokens. Exits with 1 when a line is bad.\n\n"
+            "Examples:\n"
+            "  sheaf check jobs.jsonl\n"
+            "  sheaf check jobs.jsonl --json",
+    .takes = CLI_INPUT | CLI_JSON,
+    .settings = "model chat_template context max_tokens strict",
+    .run = run,
+};
