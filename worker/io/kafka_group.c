@@ -276,6 +276,8 @@ void kafka_group_apply_flow(struct kafka_source *s)
             continue;
         add_to(wanted ? &to_pause : &to_resume, p);
         p->is_paused = wanted;
+        if (wanted)
+            p->is_at_end = false; /* what comes meanwhile is not heard of */
     }
     pthread_mutex_unlock(&s->lock);
     if (to_pause) {
