@@ -173,10 +173,12 @@ static void log_librdkafka(const rd_kafka_t *rk, int level, const char *facility
                            const char *text)
 {
     (void)rk;
-    /* Connection trouble comes through the error callback too. */
-    const bool is_connection = strcmp(facility, "FAIL") == 0 || strcmp(facility, "ERROR") == 0;
-    log_line(level <= 4 && !is_connection ? LOG_WARN : LOG_DEBUG, "librdkafka: %s: %s",
-             facility, text);
+    /* Connection trouble comes through the error callback too; and the user's properties go to
+     * both sides, of which each warns about the other's. */
+    const bool is_noise = strcmp(facility, "FAIL") == 0 || strcmp(facility, "ERROR") == 0 ||
+                          strcmp(facility, "CONFWARN") == 0;
+    log_line(level <= 4 && !is_noise ? LOG_WARN : LOG_DEBUG, "librdkafka: %s: %s", facility,
+             text);
 }
 
 static int fill(rd_kafka_conf_t *conf, const struct kafka_options *o, enum kafka_role role,

@@ -125,12 +125,14 @@ void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
 {
     struct kafka_source *s = source;
     if (code == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
-        assign(s, parts);
+        if (s->is_closing) /* came while the close was already under way */
+            rd_kafka_assign(rk, NULL);
+        else
+            assign(s, parts);
         return;
     }
     if (code != RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS)
         log_warn("Kafka: rebalance: %s", rd_kafka_err2str(code));
-    (void)rk;
     revoke(s);
 }
 
@@ -274,6 +276,8 @@ void kafka_group_apply_flow(struct kafka_source *s)
             continue;
         add_to(wanted ? &to_pause : &to_resume, p);
         p->is_paused = wanted;
+        if (wanted)
+            p->is_at_end = false; /* what comes meanwhile is not heard of */
     }
     pthread_mutex_unlock(&s->lock);
     if (to_pause) {

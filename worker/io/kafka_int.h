@@ -57,6 +57,7 @@ struct kafka_source {
     rd_kafka_resp_err_t commit_code;
     int64_t unknown_topic_us; /* since when the topic is missing; 0: it is there */
     int64_t reset_tried_us;
+    bool is_closing;
     bool is_broken; /* nothing more is committed */
     struct err failure;
     struct kafka_error_log error_log;

@@ -165,6 +165,18 @@ int kafka_source_open(const struct kafka_options *o, struct kafka_source **out, 
     return 0;
 }
 
+/* While closing, everything comes as an event: also what was fetched and is not wanted now. */
+static void serve_closing(struct kafka_source *s, rd_kafka_queue_t *events)
+{
+    rd_kafka_event_t *event = rd_kafka_queue_poll(events, SLICE_MS);
+    if (!event)
+        return;
+    if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_REBALANCE)
+        kafka_group_rebalance(s->rk, rd_kafka_event_error(event),
+                              rd_kafka_event_topic_partition_list(event), s);
+    rd_kafka_event_destroy(event);
+}
+
 /* Leaves the group, so that its partitions go to another worker at once instead of after the
  * session's end. Bounded: the brokers may be away. */
 static void leave_group(struct kafka_source *s)
@@ -173,7 +185,7 @@ static void leave_group(struct kafka_source *s)
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(s->rk, events);
     const int64_t deadline_us = clock_mono_us() + CLOSE_LEAVE_US;
     while (!error && !rd_kafka_consumer_closed(s->rk) && clock_mono_us() < deadline_us)
-        rd_kafka_queue_poll_callback(events, SLICE_MS);
+        serve_closing(s, events);
     if (error)
         rd_kafka_error_destroy(error);
     else if (!rd_kafka_consumer_closed(s->rk))
@@ -195,6 +207,7 @@ int kafka_source_close(struct kafka_source *s, struct err *e)
                                  rd_kafka_err2str(outcome));
         s->is_broken = code != 0; /* do not wait a second time when partitions are revoked */
     }
+    s->is_closing = true;
     leave_group(s);
     kafka_group_drop_held(s);
     source_free(s);
