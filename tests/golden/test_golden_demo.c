@@ -201,7 +201,8 @@ static int32_t *join(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 }
 
 /* Fed the exact ids, the arg-max must agree wherever the reference is sure. */
-static void check_forced(struct engine *eng, const json_t *job, struct greedy_count *count)
+static void check_forced(struct engine *eng, const json_t *job, double gap_min,
+                         struct greedy_count *count)
 {
     size_t n_prompt, n_exact;
     int32_t *prompt = golden_ids(json_object_get(job, "prompt_ids"), &n_prompt);
@@ -213,7 +214,7 @@ static void check_forced(struct engine *eng, const json_t *job, struct greedy_co
         const double gap = golden_number(json_object_get(job, "gaps"), i);
         count->steps++;
         count->same += best == (size_t)exact[i];
-        if (gap < 0.5)
+        if (gap < gap_min)
             continue;
         count->wide_steps++;
         assert_int_equal(best, exact[i]);
@@ -224,6 +225,28 @@ static void check_forced(struct engine *eng, const json_t *job, struct greedy_co
     free(prompt);
 }
 
+static void check_forced_jobs(const json_t *jobs, const char *isa, enum kv_type kv,
+                              double gap_min, size_t n_wide)
+{
+    struct engine *eng = golden_open_engine(model, isa, ACT_INT8, kv, &options);
+    struct greedy_count count = {0};
+    for (size_t i = 0; i < (is_slow(isa) ? 1 : 24); i++)
+        check_forced(eng, json_array_get(jobs, i), gap_min, &count);
+    printf("    forced greedy, %s, KV %s: %zu of %zu steps agree; all %zu with a gap of %g or "
+           "more\n",
+           isa, kv == KV_F32 ? "f32" : "bf16", count.same, count.steps, count.wide_steps,
+           gap_min);
+    if (!is_slow(isa))
+        assert_int_equal(count.wide_steps, n_wide);
+    assert_true((double)count.same >= 0.95 * (double)count.steps);
+    engine_close(eng);
+}
+
+/*
+ * The reference's gap of 0.5 was measured with a float32 KV cache. bf16 keys and values move
+ * logits as well, so there it is the gap of 0.75 that holds for 8-bit activations on running
+ * text.
+ */
 static void forced_greedy_steps_agree_where_the_reference_is_sure(void **state)
 {
     (void)state;
@@ -232,17 +255,8 @@ static void forced_greedy_steps_agree_where_the_reference_is_sure(void **state)
     const char *isas[3];
     const size_t n = golden_isas(isas);
     for (size_t k = 0; k < n; k++) {
-        struct engine *eng = golden_open_engine(model, isas[k], ACT_INT8, KV_BF16, &options);
-        struct greedy_count count = {0};
-        for (size_t i = 0; i < (is_slow(isas[k]) ? 1 : 24); i++)
-            check_forced(eng, json_array_get(jobs, i), &count);
-        printf("    forced greedy, %s: %zu of %zu steps agree; all %zu with a gap of 0.5 or "
-               "more\n",
-               isas[k], count.same, count.steps, count.wide_steps);
-        if (!is_slow(isas[k]))
-            assert_int_equal(count.wide_steps, 617);
-        assert_true((double)count.same >= 0.95 * (double)count.steps);
-        engine_close(eng);
+        check_forced_jobs(jobs, isas[k], KV_F32, 0.5, 617);
+        check_forced_jobs(jobs, isas[k], KV_BF16, 0.75, 566);
     }
     json_decref(jobs);
 }
