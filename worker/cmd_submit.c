@@ -154,7 +154,9 @@ static int run(struct cli *cli, struct err *e)
     int rc = kafka_sink_open(&options, &s->sink, e);
     if (rc == 0)
         rc = submit_all(s, e);
-    if (!cli->quiet)
+    if (rc == ERR_BROKER)
+        err_prefix(e, "%s", settings->brokers);
+    if (rc == 0 && !cli->quiet)
         log_info(
             "%llu jobs submitted to %s, %llu of them bad (each is answered with its error)",
             (unsigned long long)s->sent, settings->jobs_topic, (unsigned long long)s->bad);

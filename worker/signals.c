@@ -18,7 +18,9 @@ void signals_install(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    signal(SIGPIPE, SIG_IGN); /* a reader that went away is a write error, not a death */
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGPIPE, &ignore,
+              NULL); /* a reader that went away is a write error, not a death */
 }
 
 int signals_received(void)

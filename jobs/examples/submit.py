@@ -5,9 +5,9 @@
     ./submit.py library.jsonl [BROKERS [JOBS_TOPIC [RESULTS_TOPIC]]]
 
 Jobs over the same documents get the same key, so they meet on one partition and one worker,
-which then computes their documents once. murmur2_random is the partitioner that Java clients and
-`sheaf submit` use: the same key goes to the same partition whoever sends it. Results are read
-with read_committed: an answer of a worker that died half-way is never seen.
+which then computes their documents once. murmur2_random is the partitioner that Java clients
+and `sheaf submit` use: the same key goes to the same partition whoever sends it. Results are
+read with read_committed: an answer of a worker that died half-way is never seen.
 """
 import hashlib
 import json

@@ -82,7 +82,8 @@ int gguf_open(const char *path, struct gguf **out, struct err *e)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return ERR_SET(e, ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+        return ERR_SET(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: cannot be opened: %s",
+                       path, strerror(errno));
     const bool is_first_error = e && e->code == 0;
     const int code = open_file(fd, path, out, e);
     if (code != 0 && is_first_error)

@@ -7,7 +7,7 @@
 
 #include "report/rows.h"
 
-enum { WIDTH_DEFAULT = 100, WIDTH_ANSWER_MIN = 20, WIDTH_ID_MAX = 24, WIDTH_OTHERS = 54 };
+enum { WIDTH_DEFAULT = 100, WIDTH_TEXT_MIN = 24, WIDTH_ID_MAX = 24, WIDTH_OTHERS = 48 };
 
 /* ?1 run, ?2 status, ?3 custom_id; a NULL leaves its column free. ?4 the limit, -1 is none. */
 #define CHOSEN                                                                                 \
@@ -24,17 +24,19 @@ static struct rows_query query_of(const struct report_results_options *o, const 
 static int print_table(struct store *store, const struct report_results_options *o,
                        const char *limit, FILE *out, size_t *n, struct err *e)
 {
-    const int width = (o->width > 0 ? o->width : WIDTH_DEFAULT) - WIDTH_OTHERS;
+    const int texts = (o->width > 0 ? o->width : WIDTH_DEFAULT) - WIDTH_OTHERS;
+    const int width = texts / 2 < WIDTH_TEXT_MIN ? WIDTH_TEXT_MIN : texts / 2;
     const struct rows_column columns[] = {
         {"custom_id", ROWS_TEXT, WIDTH_ID_MAX},
         {"status", ROWS_TEXT, 0},
         {"tokens", ROWS_COUNT, 0},
         {"ms", ROWS_DECIMAL, 0},
-        {"answer", ROWS_TEXT, width < WIDTH_ANSWER_MIN ? WIDTH_ANSWER_MIN : width},
+        {"question", ROWS_TEXT, width},
+        {"answer", ROWS_TEXT, width},
     };
     struct rows_query query =
         query_of(o,
-                 "SELECT custom_id, status, completion_tokens, e2e_ms, "
+                 "SELECT custom_id, status, completion_tokens, e2e_ms, question, "
                  "coalesce(answer, error_code || ': ' || error_message, error_code) "
                  "FROM v_jobs" CHOSEN,
                  limit);
