@@ -273,7 +273,8 @@ def rule_language(source):
     stripped = strip_c(source.text)
     # The AVX-512 twin of this one is a plain vector type, so it needs a name without a tag.
     if source.path != "kernels/lanes_avx2.h":
-        yield from find_all(source, r"\btypedef\s+(struct|union)\b", "name it by its tag", stripped)
+        yield from find_all(source, r"\btypedef\s+(struct|union)\b", "name it by its tag",
+                            stripped)
     yield from find_all(source, r"#\s*if\s+0\b", "delete it", stripped)
     if source.path.endswith(".h") and not re.search(r"#ifndef (SHEAF_\w+_H)\n#define \1\n",
                                                     source.text):
