@@ -53,7 +53,7 @@ void progress_show(struct progress *p, const struct progress_figures *f)
     time_left(p, f, left, sizeof left);
     snprintf(
         line, sizeof line,
-        "%llu answered, %llu failed, %llu running; %.2f jobs/s, prefill %.0f tok/s, decode "
+        "%llu done, %llu of them failed, %llu running; %.2f jobs/s, prefill %.0f tok/s, decode "
         "%.0f tok/s%s",
         (unsigned long long)f->done, (unsigned long long)f->failed,
         (unsigned long long)f->running, (double)f->done / spent_s,
