@@ -237,7 +237,7 @@ static void render_family(struct render *r, enum template_family family,
     case TEMPLATE_GEMMA: render_alternating(r, family, messages, n_messages); break;
     default:
         r->code = ERR_SET(r->e, ERR_UNSUPPORTED,
-                          "the model's chat template is not known; set --template to one of "
+                          "the model's chat template is not known; set chat_template to one of "
                           "chatml, llama-3, llama-2, mistral, gemma, phi-3, zephyr");
     }
 }
