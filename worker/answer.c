@@ -27,7 +27,7 @@ int answer_context_init(struct answer_context *ctx, const struct model *m,
                        is_auto ? "" : wanted);
     if (is_auto)
         ctx->default_system = m->default_system;
-    return 0;
+    return template_check(ctx->template_family, m->tokenizer, e);
 }
 
 /* ------------------------------------------------------------------ job -> tokens */

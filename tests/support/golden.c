@@ -36,12 +36,18 @@ json_t *golden_jsonl(const char *path_under_tests)
     if (!file)
         die(path, "cannot be opened");
     json_t *all = json_array();
-    json_error_t error;
-    json_t *value;
-    while ((value = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error)))
+    json_error_t error = {.text = "has no lines"};
+    char *line = NULL;
+    size_t capacity = 0;
+    while (getline(&line, &capacity, file) > 0) {
+        json_t *value = json_loads(line, JSON_ALLOW_NUL, &error);
+        if (!value)
+            die(path, error.text);
         json_array_append_new(all, value);
+    }
     if (json_array_size(all) == 0)
         die(path, error.text);
+    free(line);
     fclose(file);
     free(path);
     return all;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/utf8_stream.h"
+#include "model/utf8.h"
 
 static bool stands_for_itself(uint32_t code_point)
 {

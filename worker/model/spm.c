@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/utf8_stream.h"
+#include "model/utf8.h"
 
 int spm_load(struct tokenizer *tok, const struct gguf *g, struct err *e)
 {
@@ -76,7 +76,7 @@ static bool spm_pair(const void *context, const struct merge_symbol *left,
         return false;
     *id = vocab_find_ordinary(t->tok, t->text + left->start,
                               (size_t)left->length + right->length);
-    if (*id == TOKEN_NONE)
+    if (*id == TOKEN_NONE || t->tok->types[*id] == TOKEN_BYTE) /* the text "<0x41>" is no A */
         return false;
     *rank = rank_of_score(t->tok->scores[*id]);
     return true;
@@ -86,7 +86,7 @@ static void add_symbols(const struct spm_text *t, size_t length, struct merge *m
 {
     size_t at = 0;
     while (at < length) {
-        const size_t n = utf8_sequence(t->text + at, length - at, NULL);
+        const size_t n = utf8_sequence(t->text + at, length - at);
         if (n == 0)
             merge_add_symbol(m, at, 1, SYMBOL_INVALID);
         else

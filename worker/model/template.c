@@ -1,15 +1,16 @@
 /*
  * Rendering, family by family: s = system, u = user, a = assistant text, [..] only if given.
  *
- *   chatml   <|im_start|>ROLE\n TEXT <|im_end|>\n ... <|im_start|>assistant\n
- *   llama-3  <|begin_of_text|> (<|start_header_id|>ROLE<|end_header_id|>\n\n TEXT
- * <|eot_id|>)...
+ *   chatml   (<|im_start|>ROLE\n TEXT <|im_end|>\n)... <|im_start|>assistant\n
+ *   llama-3  <|begin_of_text|>
+ *            (<|start_header_id|>ROLE<|end_header_id|>\n\n TEXT <|eot_id|>)...
  *            <|start_header_id|>assistant<|end_header_id|>\n\n
  *   llama-2  (<s>[INST] [<<SYS>>\n s \n<</SYS>>\n\n] u  [/INST]  a  </s>)...
  *   mistral  <s>([INST] [s \n\n] u  [/INST] a </s>)...
  *   gemma    <bos>(<start_of_turn>ROLE\n [s \n\n] TEXT <end_of_turn>\n)...
- * <start_of_turn>model\n phi-3    <|ROLE|>\n TEXT <|end|>\n ... <|assistant|>\n zephyr
- * <|ROLE|>\n TEXT </s>\n ... <|assistant|>\n
+ *            <start_of_turn>model\n
+ *   phi-3    (<|ROLE|>\n TEXT <|end|>\n)... <|assistant|>\n
+ *   zephyr   (<|ROLE|>\n TEXT </s>\n)... <|assistant|>\n
  *
  * Llama-3, Llama-2 and Gemma take white space off the ends of a message, as their own templates
  * do (ASCII white space here). Llama 3.1's lines about knowledge and today's date are left out:
@@ -236,7 +237,7 @@ static void render_family(struct render *r, enum template_family family,
     case TEMPLATE_GEMMA: render_alternating(r, family, messages, n_messages); break;
     default:
         r->code = ERR_SET(r->e, ERR_UNSUPPORTED,
-                          "the model's chat template is not known; set --template to one of "
+                          "the model's chat template is not known; set chat_template to one of "
                           "chatml, llama-3, llama-2, mistral, gemma, phi-3, zephyr");
     }
 }

@@ -17,8 +17,10 @@
  * Invalid UTF-8 in a span: each byte that does not start or continue a valid sequence
  * (Unicode table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF) is encoded as
  * the one byte it is, and comes back as that byte on decode. Some byte-level vocabularies lack
- * tokens for bytes that their training text had not (SmolLM2: C0, C1, F5-FF and 14 more). There
- * an invalid byte becomes U+FFFD, and a byte of valid text is dropped, as in other engines.
+ * tokens for bytes that their training text had not (SmolLM2: C0, C1, F1, F2, F5-FF and six
+ * control characters). There an invalid byte becomes U+FFFD, and a byte of valid text is
+ * dropped, as in other engines. SentencePiece writes a space as U+2581, so that a U+2581 of the
+ * text comes back as a space.
  *
  * Thread: read-only after opening, any.
  */
