@@ -284,14 +284,22 @@ static void simulate(uint64_t seed)
     close_world(&w);
 }
 
+static uint64_t simulating; /* the seed to repeat a failure with; 0 when none runs */
+
 static void random_loads_keep_every_rule_and_all_finish(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 200; seed++) {
-        if (seed % 50 == 1)
-            print_message("    seeds from %llu\n", (unsigned long long)seed);
-        simulate(seed);
-    }
+    for (simulating = 1; simulating <= 500; simulating++)
+        simulate(simulating);
+    simulating = 0;
+}
+
+static int print_seed(void **state)
+{
+    (void)state;
+    if (simulating != 0)
+        print_message("    failed with seed %llu\n", (unsigned long long)simulating);
+    return 0;
 }
 
 static void a_pool_just_large_enough_for_one_finishes_all(void **state)
@@ -319,7 +327,7 @@ int main(void)
         cmocka_unit_test(the_batch_bounds_what_runs),
         cmocka_unit_test(the_youngest_pays_for_a_missing_page_and_waits_in_front),
         cmocka_unit_test(nothing_to_do_is_an_empty_plan),
-        cmocka_unit_test(random_loads_keep_every_rule_and_all_finish),
+        cmocka_unit_test_teardown(random_loads_keep_every_rule_and_all_finish, print_seed),
         cmocka_unit_test(a_pool_just_large_enough_for_one_finishes_all),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
