@@ -10,14 +10,14 @@
 #include "kernels.h"
 
 struct candidate {
-    float logit;
+    float logit; /* (logit - the greatest) / temperature */
     int32_t id;
 };
 
 struct sampler {
     size_t n_vocab;
     struct candidate *candidates; /* [V] */
-    float *weights;               /* [V] exp(logit - max), by candidate or by id */
+    float *weights;               /* [V] exp(logit), by candidate */
     uint32_t *counts;             /* [V] occurrences; all zero between calls */
     uint8_t *seen;                /* [V] occurs in prompt or output; all zero between calls */
 };
@@ -140,14 +140,17 @@ static void select_best(struct candidate *c, size_t n, size_t n_best)
     }
 }
 
-/* Gathers every token that is not NaN or -inf and divides by the temperature. */
-static size_t gather(struct sampler *s, float temperature, const float *logits)
+/*
+ * Gathers every token that is not NaN or -inf. The greatest logit is taken off before the
+ * division: however small the temperature, the best candidate stays at 0 and none overflows.
+ */
+static size_t gather(struct sampler *s, float temperature, const float *logits, float max)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n_vocab; i++)
         if (logits[i] > -INFINITY)
             s->candidates[n++] =
-                (struct candidate){.logit = logits[i] / temperature, .id = (int32_t)i};
+                (struct candidate){.logit = (logits[i] - max) / temperature, .id = (int32_t)i};
     return n;
 }
 
@@ -172,12 +175,9 @@ static size_t cut_tail(const float *weights, size_t n, double total, float top_p
  */
 static size_t sort_and_cut(struct sampler *s, const struct sample_params *p, size_t n)
 {
-    float max = s->candidates[0].logit;
-    for (size_t i = 1; i < n; i++)
-        max = s->candidates[i].logit > max ? s->candidates[i].logit : max;
     double total = 0;
     for (size_t i = 0; i < n; i++)
-        total += kernels_exp(s->candidates[i].logit - max);
+        total += kernels_exp(s->candidates[i].logit);
     for (size_t n_sorted = 64;; n_sorted *= 8) {
         if (n_sorted > n)
             n_sorted = n;
@@ -185,7 +185,7 @@ static size_t sort_and_cut(struct sampler *s, const struct sample_params *p, siz
             select_best(s->candidates, n, n_sorted);
         qsort(s->candidates, n_sorted, sizeof s->candidates[0], compare_candidates);
         for (size_t i = 0; i < n_sorted; i++)
-            s->weights[i] = kernels_exp(s->candidates[i].logit - max);
+            s->weights[i] = kernels_exp(s->candidates[i].logit);
         const size_t kept = cut_tail(s->weights, n_sorted, total, p->top_p, p->min_p);
         if (kept < n_sorted || n_sorted == n)
             return kept;
@@ -214,11 +214,10 @@ int32_t sample_token(struct sampler *s, const struct sample_params *p, float *lo
         repel_repetition(s, p->repetition_penalty, logits, history, n_history);
     if (p->presence_penalty != 0 || p->frequency_penalty != 0)
         repel_output(s, p, logits, history + n_prompt, n_history - n_prompt);
-    if (p->temperature == 0)
-        return (int32_t)argmax(logits, s->n_vocab);
-    size_t n = gather(s, p->temperature, logits);
-    if (n == 0)
-        return (int32_t)argmax(logits, s->n_vocab);
+    const size_t best = argmax(logits, s->n_vocab);
+    if (p->temperature == 0 || !isfinite(logits[best]))
+        return (int32_t)best;
+    size_t n = gather(s, p->temperature, logits, logits[best]);
     if (p->top_k > 0 && (size_t)p->top_k < n) {
         select_best(s->candidates, n, (size_t)p->top_k);
         n = (size_t)p->top_k;

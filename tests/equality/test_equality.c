@@ -1,0 +1,268 @@
+/*
+ * The levers never change an answer: batch, chunk, step and pool size, threads, order of
+ * submission, preemption and kernel set against one plain run (reference kernels, one sequence
+ * at a time, whole prompts, one thread). Tokens and text are compared byte for byte.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/limits.h"
+#include "base/rng.h"
+#include "engine/kvpool.h"
+#include "golden.h"
+
+enum { N_JOBS = 10, N_OUT = 24, TEXT_MAX = 4096, LONGEST = 4 * KV_PAGE_TOKENS + 1 };
+
+/* Around the borders of pages: k * 32 - 1, k * 32, k * 32 + 1. */
+static const size_t prompt_lengths[N_JOBS] = {1, 31, 32, 33, 63, 64, 65, 96, 127, LONGEST};
+
+struct answer {
+    enum finish_reason reason;
+    size_t n_tokens, n_preempted, text_bytes;
+    int32_t tokens[N_OUT];
+    char text[TEXT_MAX];
+};
+
+struct answers {
+    struct answer job[N_JOBS];
+    size_t n_preempted;
+};
+
+struct lever {
+    const char *name;
+    struct engine_options options;
+    bool shuffled;
+    size_t pool_tokens; /* 0: the pool is large enough for all */
+};
+
+static const struct lever plain = {
+    "plain", {.n_threads = 1, .batch = 1, .step_tokens = 512, .chunk_tokens = 512}, false, 0};
+
+static const struct lever levers[] = {
+    {"chunk 1", {.n_threads = 1, .batch = 1, .step_tokens = 16, .chunk_tokens = 1}, false, 0},
+    {"batch 3, chunk 16",
+     {.n_threads = 1, .batch = 3, .step_tokens = 24, .chunk_tokens = 16},
+     false,
+     0},
+    {"batch 16, step 16, two threads",
+     {.n_threads = 2, .batch = 16, .step_tokens = 16, .chunk_tokens = 512},
+     false,
+     0},
+    {"batch 16, all at once, two threads, shuffled",
+     {.n_threads = 2, .batch = 16, .step_tokens = 1024, .chunk_tokens = 512},
+     true,
+     0},
+    {"batch 16, chunk 1, shuffled",
+     {.n_threads = 2, .batch = 16, .step_tokens = 64, .chunk_tokens = 1},
+     true,
+     0},
+    {"preempted",
+     {.n_threads = 1, .batch = 16, .step_tokens = 512, .chunk_tokens = 512},
+     false,
+     LONGEST + N_OUT + 2 * KV_PAGE_TOKENS},
+    {"preempted, chunk 16, two threads, shuffled",
+     {.n_threads = 2, .batch = 16, .step_tokens = 32, .chunk_tokens = 16},
+     true,
+     LONGEST + N_OUT + KV_PAGE_TOKENS},
+};
+
+static const char *const models[] = {"tiny-llama-q4_1.gguf", "tiny-llama-mix.gguf",
+                                     "tiny-qwen2-q8_0.gguf", "tiny-qwen3-q8_0.gguf"};
+
+static struct model *open_tiny(const char *name)
+{
+    char *path = NULL;
+    assert_true(asprintf(&path, "%s/golden/tiny/%s", SHEAF_TEST_DATA, name) > 0);
+    struct model *m = golden_open_model(path);
+    free(path);
+    return m;
+}
+
+/* Half of the jobs are greedy, half are sampled with everything on. */
+static void submit_job(struct engine *eng, size_t index, uint64_t seed)
+{
+    int32_t prompt[LONGEST];
+    for (size_t i = 0; i < prompt_lengths[index]; i++)
+        prompt[i] = (int32_t)(rng_bits(5, index, i) % 300);
+    static const size_t ids[N_JOBS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    struct seq_request req = {.prompt = prompt,
+                              .n_prompt = prompt_lengths[index],
+                              .max_tokens = N_OUT,
+                              .ignore_eos = index % 3 != 0,
+                              .sample = sample_params_greedy(),
+                              .user = (void *)&ids[index]};
+    if (index % 2 == 1) {
+        req.sample.temperature = 0.9f;
+        req.sample.top_p = 0.9f;
+        req.sample.repetition_penalty = 1.1f;
+        req.sample.presence_penalty = 0.2f;
+        req.sample.frequency_penalty = 0.3f;
+        req.sample.seed = seed;
+        req.sample.stream = index;
+    }
+    struct err e = {0};
+    if (engine_submit(eng, &req, &e) != 0)
+        fail_msg("%s", e.text);
+}
+
+static void keep(struct answers *out, const struct seq_result *r)
+{
+    struct answer *a = &out->job[*(const size_t *)r->user];
+    a->reason = r->reason;
+    a->n_tokens = r->n_tokens;
+    a->text_bytes = r->text_bytes;
+    assert_true(r->n_tokens <= N_OUT && r->text_bytes < TEXT_MAX);
+    memcpy(a->tokens, r->tokens, r->n_tokens * sizeof r->tokens[0]);
+    memcpy(a->text, r->text, r->text_bytes);
+    out->n_preempted += r->n_preempted;
+}
+
+static struct answers *answer_all(const struct model *m, const char *isa, enum kv_type kv,
+                                  const struct lever *lever, uint64_t seed)
+{
+    struct answers *out = calloc(1, sizeof *out);
+    assert_non_null(out);
+    struct engine_options o = lever->options;
+    const struct kvpool_shape shape = {.n_layers = m->config.n_layers,
+                                       .n_kv_heads = m->config.n_kv_heads,
+                                       .head_dim = m->config.head_dim,
+                                       .type = kv};
+    o.context = 256;
+    o.kv_bytes =
+        (lever->pool_tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS * kvpool_page_bytes(&shape);
+    struct engine *eng = golden_open_engine(m, isa, ACT_INT8, kv, &o);
+    assert_string_equal(engine_kernels(eng)->name, isa);
+    for (size_t i = 0; i < N_JOBS; i++) /* 7 and 10 have no common factor: every job once */
+        submit_job(eng, lever->shuffled ? (i * 7 + 3) % N_JOBS : i, seed);
+    size_t n = 0;
+    struct seq_result r;
+    while (n < N_JOBS) {
+        if (engine_collect(eng, &r)) {
+            keep(out, &r);
+            n++;
+            continue;
+        }
+        bool worked;
+        struct err e = {0};
+        assert_int_equal(engine_step(eng, &worked, &e), 0);
+        assert_true(worked);
+    }
+    engine_close(eng);
+    return out;
+}
+
+/* The first job whose answers differ, or -1. */
+static int first_difference(const struct answers *a, const struct answers *b)
+{
+    for (int i = 0; i < N_JOBS; i++) {
+        const struct answer *x = &a->job[i], *y = &b->job[i];
+        if (x->reason != y->reason || x->n_tokens != y->n_tokens ||
+            x->text_bytes != y->text_bytes ||
+            memcmp(x->tokens, y->tokens, x->n_tokens * sizeof x->tokens[0]) != 0 ||
+            memcmp(x->text, y->text, x->text_bytes) != 0)
+            return i;
+    }
+    return -1;
+}
+
+static void check_model(const char *name, enum kv_type kv)
+{
+    struct model *m = open_tiny(name);
+    const char *isas[3];
+    const size_t n_isas = golden_isas(isas);
+    struct answers *want = answer_all(m, "ref", kv, &plain, 42);
+    for (size_t k = 0; k < n_isas; k++) {
+        for (size_t i = 0; i < sizeof levers / sizeof levers[0]; i++) {
+            struct answers *got = answer_all(m, isas[k], kv, &levers[i], 42);
+            const int job = first_difference(want, got);
+            if (job >= 0)
+                fail_msg("%s, %s kernels, %s: job %d differs", name, isas[k], levers[i].name,
+                         job);
+            assert_true((got->n_preempted > 0) == (levers[i].pool_tokens > 0));
+            free(got);
+        }
+    }
+    free(want);
+    model_close(m);
+}
+
+static void no_lever_changes_an_answer_over_a_bf16_cache(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        check_model(models[i], KV_BF16);
+}
+
+static void no_lever_changes_an_answer_over_a_f32_cache(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        if (!strstr(models[i],
+                    "mix")) /* the large one: its weights know nothing of the cache */
+            check_model(models[i], KV_F32);
+}
+
+/* The twin: what must differ is seen to differ, and only there. */
+static void the_comparison_sees_another_seed(void **state)
+{
+    (void)state;
+    struct model *m = open_tiny(models[0]);
+    struct answers *a = answer_all(m, "ref", KV_BF16, &plain, 42);
+    struct answers *b = answer_all(m, "ref", KV_BF16, &plain, 43);
+    assert_int_equal(first_difference(a, b), 1); /* job 0 is greedy */
+    memcpy(b, a, sizeof *b);
+    assert_int_equal(first_difference(a, b), -1);
+    b->job[7].tokens[b->job[7].n_tokens - 1] ^= 1;
+    assert_int_equal(first_difference(a, b), 7);
+    free(a);
+    free(b);
+    model_close(m);
+}
+
+/* Rows of one chunk are bounded by the batch. */
+static void logits_are_the_same_bits_for_every_chunk(void **state)
+{
+    (void)state;
+    enum { N = 101 };
+    int32_t ids[N];
+    for (size_t i = 0; i < N; i++)
+        ids[i] = (int32_t)(rng_bits(6, 0, i) % 300);
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct model *m = open_tiny(models[i]);
+        const size_t n = N * m->config.n_vocab;
+        float *logits[3];
+        static const size_t chunks[3] = {1, 64, 13};
+        for (size_t k = 0; k < 3; k++) {
+            const struct engine_options o = {
+                .n_threads = 1 + k % 2, .batch = 64, .chunk_tokens = chunks[k]};
+            const char *isas[3];
+            const size_t n_isas = golden_isas(isas);
+            struct engine *eng = golden_open_engine(m, isas[k % n_isas], ACT_INT8, KV_BF16, &o);
+            struct err e = {0};
+            logits[k] = malloc(n * sizeof(float));
+            assert_int_equal(engine_logits(eng, ids, N, logits[k], &e), 0);
+            engine_close(eng);
+        }
+        assert_memory_equal(logits[0], logits[1], n * sizeof(float));
+        assert_memory_equal(logits[0], logits[2], n * sizeof(float));
+        for (size_t k = 0; k < 3; k++)
+            free(logits[k]);
+        model_close(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_lever_changes_an_answer_over_a_bf16_cache),
+        cmocka_unit_test(no_lever_changes_an_answer_over_a_f32_cache),
+        cmocka_unit_test(the_comparison_sees_another_seed),
+        cmocka_unit_test(logits_are_the_same_bits_for_every_chunk),
+    };
+    return cmocka_run_group_tests_name("equality", tests, NULL, NULL);
+}

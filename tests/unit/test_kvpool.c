@@ -1,0 +1,142 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "engine/kvpool.h"
+
+enum { P = 7 };
+
+static struct kvpool *open_pool(enum kv_type type)
+{
+    const struct kvpool_shape shape = {
+        .n_pages = P, .n_layers = 3, .n_kv_heads = 2, .head_dim = 32, .type = type};
+    struct kvpool *pool = NULL;
+    assert_int_equal(kvpool_open(&shape, &pool, NULL), 0);
+    return pool;
+}
+
+static void each_page_is_given_once_then_none(void **state)
+{
+    (void)state;
+    struct kvpool *pool = open_pool(KV_BF16);
+    bool taken[P] = {false};
+    for (int i = 0; i < P; i++) {
+        assert_int_equal(kvpool_free_pages(pool), P - i);
+        const int32_t page = kvpool_acquire_page(pool);
+        assert_in_range(page, 0, P - 1);
+        assert_false(taken[page]);
+        taken[page] = true;
+        assert_true(kvpool_check(pool));
+    }
+    assert_int_equal(kvpool_acquire_page(pool), KVPOOL_NO_PAGE);
+    assert_int_equal(kvpool_free_pages(pool), 0);
+    kvpool_release_page(pool, 4);
+    assert_int_equal(kvpool_acquire_page(pool), 4);
+    assert_int_equal(kvpool_acquire_page(pool), KVPOOL_NO_PAGE);
+    assert_true(kvpool_check(pool));
+    kvpool_close(pool);
+}
+
+static void a_shared_page_is_free_after_its_last_holder(void **state)
+{
+    (void)state;
+    struct kvpool *pool = open_pool(KV_F32);
+    const int32_t page = kvpool_acquire_page(pool);
+    kvpool_share_page(pool, page);
+    kvpool_share_page(pool, page);
+    for (int i = 0; i < 2; i++) {
+        kvpool_release_page(pool, page);
+        assert_int_equal(kvpool_free_pages(pool), P - 1);
+        assert_true(kvpool_check(pool));
+    }
+    kvpool_release_page(pool, page);
+    assert_int_equal(kvpool_free_pages(pool), P);
+    kvpool_close(pool);
+}
+
+static void blocks_fill_the_pool_without_overlap(void **state)
+{
+    (void)state;
+    /* 32 keys and 32 values of 32 dims. */
+    static const size_t block_bytes[] = {
+        [KV_F32] = 2 * 32 * 32 * 4, [KV_BF16] = 2 * 32 * 32 * 2};
+    for (int type = KV_F32; type <= KV_BF16; type++) {
+        struct kvpool *pool = open_pool((enum kv_type)type);
+        const size_t bytes = block_bytes[type];
+        assert_int_equal(kvpool_bytes(pool), bytes * 3 * 2 * P);
+        uint8_t n = 0;
+        for (size_t layer = 0; layer < 3; layer++)
+            for (int32_t page = 0; page < P; page++)
+                for (size_t head = 0; head < 2; head++)
+                    memset(kvpool_block(pool, layer, page, head), ++n, bytes);
+        n = 0;
+        for (size_t layer = 0; layer < 3; layer++)
+            for (int32_t page = 0; page < P; page++)
+                for (size_t head = 0; head < 2; head++) {
+                    const uint8_t *block = kvpool_block(pool, layer, page, head);
+                    assert_int_equal((uintptr_t)block % KERNELS_ALIGN, 0);
+                    n++;
+                    for (size_t i = 0; i < bytes; i++)
+                        if (block[i] != n)
+                            fail_msg("layer %zu page %d head %zu is overwritten", layer, page,
+                                     head);
+                }
+        kvpool_close(pool);
+    }
+}
+
+static void random_use_agrees_with_plain_counting(void **state)
+{
+    (void)state;
+    struct kvpool *pool = open_pool(KV_BF16);
+    unsigned held[P] = {0};
+    for (uint64_t i = 0; i < 20000; i++) {
+        const int32_t page = (int32_t)(rng_bits(1, 0, i) % P);
+        switch (rng_bits(1, 1, i) % 3) {
+        case 0: {
+            const int32_t got = kvpool_acquire_page(pool);
+            if (got == KVPOOL_NO_PAGE) {
+                for (int k = 0; k < P; k++)
+                    assert_true(held[k] > 0);
+            } else {
+                assert_int_equal(held[got], 0);
+                held[got] = 1;
+            }
+            break;
+        }
+        case 1:
+            if (held[page] > 0 && held[page] < 5) {
+                kvpool_share_page(pool, page);
+                held[page]++;
+            }
+            break;
+        default:
+            if (held[page] > 0) {
+                kvpool_release_page(pool, page);
+                held[page]--;
+            }
+        }
+        size_t n_free = 0;
+        for (int k = 0; k < P; k++)
+            n_free += held[k] == 0;
+        assert_int_equal(kvpool_free_pages(pool), n_free);
+        assert_true(kvpool_check(pool));
+    }
+    kvpool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_page_is_given_once_then_none),
+        cmocka_unit_test(a_shared_page_is_free_after_its_last_holder),
+        cmocka_unit_test(blocks_fill_the_pool_without_overlap),
+        cmocka_unit_test(random_use_agrees_with_plain_counting),
+    };
+    return cmocka_run_group_tests_name("kvpool", tests, NULL, NULL);
+}

@@ -1,0 +1,334 @@
+/*
+ * The scheduler over a real KV pool and sequences without a forward pass: the test plays the
+ * engine, computing what the plan says and appending a token where logits are wanted.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/limits.h"
+#include "base/rng.h"
+#include "engine/sched.h"
+
+enum { CONTEXT = 512, SEQS_MAX = 64, PAGE = KV_PAGE_TOKENS };
+
+struct world {
+    struct kvpool *pool;
+    struct sched *sched;
+    struct sched_limits limits;
+    struct step_plan plan;
+    struct seq *seqs[SEQS_MAX];
+    size_t n_seqs;
+};
+
+static void open_world(struct world *w, size_t n_pages, size_t batch, size_t step, size_t chunk)
+{
+    *w = (struct world){.limits = {batch, step, chunk}};
+    const struct kvpool_shape shape = {
+        .n_pages = n_pages, .n_layers = 1, .n_kv_heads = 1, .head_dim = 16, .type = KV_BF16};
+    assert_int_equal(kvpool_open(&shape, &w->pool, NULL), 0);
+    assert_int_equal(sched_open(&w->limits, w->pool, &w->sched, NULL), 0);
+    w->plan.segments = calloc(batch, sizeof w->plan.segments[0]);
+}
+
+static void close_world(struct world *w)
+{
+    while (sched_at(w->sched, 0))
+        sched_remove(w->sched, sched_at(w->sched, 0));
+    assert_int_equal(kvpool_free_pages(w->pool), kvpool_pages(w->pool));
+    for (size_t i = 0; i < w->n_seqs; i++)
+        seq_close(w->seqs[i]);
+    sched_close(w->sched);
+    kvpool_close(w->pool);
+    free(w->plan.segments);
+}
+
+static struct seq *add(struct world *w, size_t n_prompt, size_t max_tokens)
+{
+    static const int32_t prompt[CONTEXT];
+    const struct seq_request req = {
+        .prompt = prompt, .n_prompt = n_prompt, .max_tokens = max_tokens};
+    struct seq *seq = NULL;
+    assert_int_equal(seq_open(&req, CONTEXT, &seq, NULL), 0);
+    assert_int_equal(sched_add(w->sched, seq, NULL), 0);
+    w->seqs[w->n_seqs++] = seq;
+    return seq;
+}
+
+/* Does what the engine does after the forward pass. */
+static void carry_out(struct world *w)
+{
+    for (size_t i = 0; i < w->plan.n_segments; i++) {
+        const struct step_segment *segment = &w->plan.segments[i];
+        struct seq *seq = segment->seq;
+        seq->n_computed += segment->n_rows;
+        if (segment->n_logits == 0)
+            continue;
+        seq->tokens[seq->n_tokens++] = 1;
+        if (seq->n_tokens == seq->capacity)
+            sched_remove(w->sched, seq);
+    }
+}
+
+static void step(struct world *w)
+{
+    sched_plan_step(w->sched, &w->plan);
+    carry_out(w);
+}
+
+static void running_sequences_decode_before_any_prompt(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 64, 4, 8, 6);
+    struct seq *a = add(&w, 3, 50);
+    step(&w);
+    struct seq *b = add(&w, 20, 5);
+    struct seq *c = add(&w, 20, 5);
+    sched_plan_step(w.sched, &w.plan);
+    assert_int_equal(w.plan.n_segments, 3);
+    assert_ptr_equal(w.plan.segments[0].seq, a);
+    assert_int_equal(w.plan.segments[0].n_rows, 1);
+    assert_ptr_equal(w.plan.segments[1].seq, b);
+    assert_int_equal(w.plan.segments[1].n_rows, 6); /* the chunk */
+    assert_ptr_equal(w.plan.segments[2].seq, c);
+    assert_int_equal(w.plan.segments[2].n_rows, 1); /* what is left of the step */
+    assert_int_equal(w.plan.n_rows, 8);
+    assert_int_equal(w.plan.n_logits, 1);
+    close_world(&w);
+}
+
+static void a_prompt_is_cut_into_chunks_and_only_its_end_wants_logits(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 64, 1, 64, 16);
+    add(&w, 40, 2);
+    static const size_t rows[] = {16, 16, 8};
+    for (size_t i = 0; i < 3; i++) {
+        sched_plan_step(w.sched, &w.plan);
+        assert_int_equal(w.plan.n_rows, rows[i]);
+        assert_int_equal(w.plan.segments[0].position, 16 * i);
+        assert_int_equal(w.plan.n_logits, i == 2);
+        carry_out(&w);
+    }
+    close_world(&w);
+}
+
+static void admission_waits_for_the_pages_of_the_whole_prompt_and_keeps_order(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 4, 8, 512, 512);
+    struct seq *a = add(&w, 2 * PAGE, 5);
+    struct seq *b = add(&w, 3 * PAGE, 5); /* does not fit beside a */
+    struct seq *c = add(&w, 4, 5);        /* would, but came later */
+    sched_plan_step(w.sched, &w.plan);
+    assert_int_equal(sched_n_running(w.sched), 1);
+    assert_ptr_equal(sched_at(w.sched, 0), a);
+    assert_ptr_equal(sched_at(w.sched, 1), b);
+    assert_ptr_equal(sched_at(w.sched, 2), c);
+    assert_null(sched_at(w.sched, 3));
+    close_world(&w);
+}
+
+static void the_batch_bounds_what_runs(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 64, 3, 64, 64);
+    for (int i = 0; i < 5; i++)
+        add(&w, 2, 5);
+    step(&w);
+    assert_int_equal(sched_n_running(w.sched), 3);
+    assert_int_equal(sched_n_waiting(w.sched), 2);
+    close_world(&w);
+}
+
+static void the_youngest_pays_for_a_missing_page_and_waits_in_front(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 3, 3, 512, 512);
+    struct seq *a = add(&w, PAGE, 40); /* needs its second page at once */
+    struct seq *b = add(&w, 2, 20);
+    struct seq *c = add(&w, 2, 20);
+    struct seq *d = add(&w, 2, 20);
+    step(&w);
+    assert_int_equal(sched_n_running(w.sched), 3);
+    step(&w);
+    assert_int_equal(c->n_preempted, 1);
+    assert_int_equal(c->n_computed, 0);
+    assert_int_equal(c->n_pages, 0);
+    assert_int_equal(c->n_tokens, 3); /* what it answered is kept */
+    assert_int_equal(a->n_preempted + b->n_preempted, 0);
+    assert_ptr_equal(sched_at(w.sched, 2), c);
+    assert_ptr_equal(sched_at(w.sched, 3), d);
+    while (sched_at(w.sched, 0))
+        step(&w);
+    close_world(&w);
+}
+
+static void nothing_to_do_is_an_empty_plan(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 3, 3, 16, 16);
+    sched_plan_step(w.sched, &w.plan);
+    assert_int_equal(w.plan.n_rows, 0);
+    assert_int_equal(w.plan.n_segments, 0);
+    close_world(&w);
+}
+
+/* What every plan must satisfy, said without the scheduler's code. */
+static void check_plan(const struct world *w)
+{
+    size_t rows = 0, logits = 0;
+    bool prompts = false;
+    assert_true(w->plan.n_segments <= w->limits.batch);
+    for (size_t i = 0; i < w->plan.n_segments; i++) {
+        const struct step_segment *s = &w->plan.segments[i];
+        const size_t left = s->seq->n_tokens - s->seq->n_computed;
+        assert_int_equal(s->row, rows);
+        assert_int_equal(s->position, s->seq->n_computed);
+        assert_true(s->n_rows >= 1 && s->n_rows <= left);
+        assert_true(s->n_rows <= w->limits.chunk_tokens);
+        assert_int_equal(s->n_logits, s->n_rows == left);
+        if (s->n_logits)
+            assert_int_equal(s->logits_row, logits);
+        /* Pages for every position it writes, each page held by it alone. */
+        assert_true(s->seq->n_pages * PAGE >= s->position + s->n_rows);
+        if (left > 1)
+            prompts = true;
+        else
+            assert_false(prompts);
+        rows += s->n_rows;
+        logits += s->n_logits;
+        for (size_t k = 0; k < i; k++)
+            assert_ptr_not_equal(w->plan.segments[k].seq, s->seq);
+    }
+    assert_int_equal(w->plan.n_rows, rows);
+    assert_int_equal(w->plan.n_logits, logits);
+    assert_true(rows <= w->limits.step_tokens);
+    bool owned[64] = {false};
+    size_t held = 0;
+    for (size_t i = 0; i < w->n_seqs; i++)
+        for (size_t k = 0; k < w->seqs[i]->n_pages; k++, held++) {
+            assert_false(owned[w->seqs[i]->pages[k]]);
+            owned[w->seqs[i]->pages[k]] = true;
+        }
+    assert_int_equal(held + kvpool_free_pages(w->pool), kvpool_pages(w->pool));
+    assert_true(kvpool_check(w->pool));
+}
+
+/* A decoding sequence that runs is never left out of a step. */
+static void check_decoders(const struct world *w)
+{
+    for (size_t i = 0; i < sched_n_running(w->sched); i++) {
+        const struct seq *seq = sched_at(w->sched, i);
+        bool planned = false;
+        for (size_t k = 0; k < w->plan.n_segments; k++)
+            planned = planned || w->plan.segments[k].seq == seq;
+        assert_true(planned || seq->n_tokens - seq->n_computed > 1);
+    }
+}
+
+struct dice {
+    uint64_t seed, n;
+};
+
+static size_t roll(struct dice *d, size_t limit)
+{
+    return rng_bits(d->seed, 7, d->n++) % limit;
+}
+
+static void simulate(uint64_t seed)
+{
+    struct dice d = {seed, 0};
+    struct world w;
+    const size_t pages = 2 + roll(&d, 12), batch = 1 + roll(&d, 8);
+    const size_t step_tokens = batch + roll(&d, 40), chunk_tokens = 1 + roll(&d, 50);
+    open_world(&w, pages, batch, step_tokens, chunk_tokens);
+    const size_t room = pages * PAGE < CONTEXT ? pages * PAGE : CONTEXT;
+    size_t work = 0, steps = 0;
+    while (w.n_seqs < SEQS_MAX || sched_at(w.sched, 0)) {
+        if (w.n_seqs < SEQS_MAX && roll(&d, 3) == 0) {
+            const size_t n_prompt = 1 + roll(&d, room - 1);
+            const size_t rest = room - n_prompt;
+            add(&w, n_prompt, roll(&d, 6) == 0 ? rest : 1 + roll(&d, rest));
+            work += room;
+        }
+        if (sched_at(w.sched, 0) && roll(&d, 40) == 0) /* one is cancelled, wherever it is */
+            sched_remove(w.sched, sched_at(w.sched, roll(&d, sched_n_running(w.sched) +
+                                                                 sched_n_waiting(w.sched))));
+        const struct seq *oldest = sched_n_running(w.sched) ? sched_at(w.sched, 0) : NULL;
+        const size_t preempted = oldest ? oldest->n_preempted : 0;
+        sched_plan_step(w.sched, &w.plan);
+        check_plan(&w);
+        check_decoders(&w);
+        assert_true(w.plan.n_rows > 0 || !sched_at(w.sched, 0));
+        if (oldest) {
+            assert_ptr_equal(sched_at(w.sched, 0), oldest);
+            assert_int_equal(oldest->n_preempted, preempted);
+        }
+        carry_out(&w);
+        assert_true(++steps < 1000 + 100 * work);
+    }
+    for (size_t i = 0; i < w.n_seqs; i++)
+        assert_int_equal(w.seqs[i]->phase, SEQ_DONE);
+    close_world(&w);
+}
+
+static uint64_t simulating; /* the seed to repeat a failure with; 0 when none runs */
+
+static void random_loads_keep_every_rule_and_all_finish(void **state)
+{
+    (void)state;
+    for (simulating = 1; simulating <= 500; simulating++)
+        simulate(simulating);
+    simulating = 0;
+}
+
+static int print_seed(void **state)
+{
+    (void)state;
+    if (simulating != 0)
+        print_message("    failed with seed %llu\n", (unsigned long long)simulating);
+    return 0;
+}
+
+static void a_pool_just_large_enough_for_one_finishes_all(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 4, 8, 64, 32);
+    for (size_t i = 0; i < 20; i++)
+        add(&w, 1 + i * 5, 4 * PAGE - 1 - i * 5);
+    for (size_t steps = 0; sched_at(w.sched, 0); steps++) {
+        step(&w);
+        assert_true(steps < 10000);
+    }
+    for (size_t i = 0; i < w.n_seqs; i++)
+        assert_int_equal(w.seqs[i]->n_tokens, 4 * PAGE);
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(running_sequences_decode_before_any_prompt),
+        cmocka_unit_test(a_prompt_is_cut_into_chunks_and_only_its_end_wants_logits),
+        cmocka_unit_test(admission_waits_for_the_pages_of_the_whole_prompt_and_keeps_order),
+        cmocka_unit_test(the_batch_bounds_what_runs),
+        cmocka_unit_test(the_youngest_pays_for_a_missing_page_and_waits_in_front),
+        cmocka_unit_test(nothing_to_do_is_an_empty_plan),
+        cmocka_unit_test_teardown(random_loads_keep_every_rule_and_all_finish, print_seed),
+        cmocka_unit_test(a_pool_just_large_enough_for_one_finishes_all),
+    };
+    return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
+}
