@@ -45,9 +45,9 @@ static const struct property producer_defaults[] = {
 
 /* Set last. */
 static const struct property consumer_fixed[] = {
-    {"enable.auto.commit", "false"},  {"enable.auto.offset.store", "false"},
-    {"auto.offset.reset", "error"},   {"isolation.level", "read_committed"},
-    {"enable.partition.eof", "true"}, {"allow.auto.create.topics", "false"},
+    {"enable.auto.commit", "false"},   {"enable.auto.offset.store", "false"},
+    {"auto.offset.reset", "earliest"}, {"isolation.level", "read_committed"},
+    {"enable.partition.eof", "true"},  {"allow.auto.create.topics", "false"},
 };
 static const struct property producer_fixed[] = {
     {"enable.idempotence", "true"},
