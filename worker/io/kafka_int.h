@@ -17,6 +17,9 @@ enum kafka_role { KAFKA_CONSUMER, KAFKA_PRODUCER };
 int kafka_conf_build(const struct kafka_options *o, enum kafka_role role, rd_kafka_conf_t **out,
                      struct err *e);
 
+/* Does nothing, but makes the linker take kafka_tsan.c along. */
+void kafka_tsan_link(void);
+
 enum kafka_reaction {
     KAFKA_IGNORE,    /* librdkafka gets over it: log */
     KAFKA_PERMANENT, /* will not change by itself: stop */
