@@ -45,9 +45,9 @@ static const struct property producer_defaults[] = {
 
 /* Set last. */
 static const struct property consumer_fixed[] = {
-    {"enable.auto.commit", "false"},  {"enable.auto.offset.store", "false"},
-    {"auto.offset.reset", "error"},   {"isolation.level", "read_committed"},
-    {"enable.partition.eof", "true"}, {"allow.auto.create.topics", "false"},
+    {"enable.auto.commit", "false"},   {"enable.auto.offset.store", "false"},
+    {"auto.offset.reset", "earliest"}, {"isolation.level", "read_committed"},
+    {"enable.partition.eof", "true"},  {"allow.auto.create.topics", "false"},
 };
 static const struct property producer_fixed[] = {
     {"enable.idempotence", "true"},
@@ -209,6 +209,7 @@ int kafka_conf_build(const struct kafka_options *o, enum kafka_role role, rd_kaf
         return ERR_SET(e, ERR_CONFIG, "no Kafka brokers are given (brokers)");
     if (role == KAFKA_CONSUMER && (!o->group || !o->group[0]))
         return ERR_SET(e, ERR_CONFIG, "no consumer group is given (group)");
+    kafka_tsan_link();
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     rd_kafka_conf_set_log_cb(conf, log_librdkafka);
     const int code = fill(conf, o, role, e);

@@ -1,5 +1,5 @@
 /*
- * The consumer as a member of its group: assignments, commits, back-pressure, lost positions.
+ * The consumer as a member of its group: assignments, commits, back-pressure.
  *
  * Everything here runs on the poll thread, partly inside rd_kafka_consumer_poll (rebalances).
  * The lock is held while trackers are read or changed, never across a call that waits.
@@ -20,8 +20,6 @@ enum {
     COMMIT_LOST_US = 90000000, /* an answer that has not come by then is given up */
     REVOKE_WAIT_MS = 10000,    /* within the rebalance timeout by far */
     COMMITTED_WAIT_MS = 10000,
-    RESET_INTERVAL_US = 1000000,
-    RESET_WAIT_MS = 2000,
 };
 
 static void break_source(struct kafka_source *s, const struct err *failure)
@@ -48,7 +46,7 @@ fetch_committed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *p
 }
 
 /* found: the element of the list of committed offsets, or NULL when they are not known. Then
- * librdkafka reads them itself when it begins to fetch, and reports it if there is none. */
+ * librdkafka reads them itself when it begins to fetch. */
 static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
                       const rd_kafka_topic_partition_t *found, struct err *e)
 {
@@ -288,67 +286,4 @@ void kafka_group_apply_flow(struct kafka_source *s)
         rd_kafka_resume_partitions(s->rk, to_resume);
         rd_kafka_topic_partition_list_destroy(to_resume);
     }
-}
-
-/* Retention has deleted jobs before they were read, or the topic was made anew. Either way the
- * oldest record that there is comes next, and somebody should know. */
-static void adopt_low(struct kafka_source *s, struct kafka_partition *p, int64_t low,
-                      int64_t high)
-{
-    const int64_t next = p->tracker.next;
-    if (next > high) {
-        log_error("Kafka: %s [%d] ends at %lld but the group was at %lld: the topic was made "
-                  "anew; reading it from %lld",
-                  p->topic, p->id, (long long)high, (long long)next, (long long)low);
-        offset_tracker_restart(&p->tracker, low);
-        p->committed = -1;
-    } else if (next >= 0 && next < low) {
-        log_error(
-            "Kafka: %s [%d]: offsets %lld to %lld were deleted before they were read: %lld "
-            "jobs are lost to the topic's retention",
-            p->topic, p->id, (long long)next, (long long)low - 1, (long long)(low - next));
-    }
-    p->needs_reset = false;
-    p->is_at_end = false;
-    (void)s;
-}
-
-static bool seek_to(struct kafka_source *s, const char *topic, int32_t id, int64_t offset)
-{
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
-    rd_kafka_topic_partition_list_add(list, topic, id)->offset = offset;
-    rd_kafka_error_t *error = rd_kafka_seek_partitions(s->rk, list, RESET_WAIT_MS);
-    const bool ok = !error && list->elems[0].err == RD_KAFKA_RESP_ERR_NO_ERROR;
-    if (error)
-        rd_kafka_error_destroy(error);
-    rd_kafka_topic_partition_list_destroy(list);
-    return ok;
-}
-
-static void reset_one(struct kafka_source *s, struct kafka_partition *p)
-{
-    int64_t low, high;
-    const rd_kafka_resp_err_t code =
-        rd_kafka_query_watermark_offsets(s->rk, p->topic, p->id, &low, &high, RESET_WAIT_MS);
-    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        kafka_error_log_line(&s->error_log, code, "the ends of a partition are not known");
-        return;
-    }
-    if (!seek_to(s, p->topic, p->id, low))
-        return;
-    pthread_mutex_lock(&s->lock);
-    adopt_low(s, p, low, high);
-    pthread_mutex_unlock(&s->lock);
-}
-
-void kafka_group_serve_resets(struct kafka_source *s)
-{
-    const int64_t now_us = clock_mono_us();
-    if (now_us - s->reset_tried_us < RESET_INTERVAL_US)
-        return;
-    s->reset_tried_us = now_us;
-    /* Only this thread changes the list, and needs_reset. */
-    for (size_t i = 0; i < s->partitions.n; i++)
-        if (s->partitions.items[i]->is_owned && s->partitions.items[i]->needs_reset)
-            reset_one(s, s->partitions.items[i]);
 }

@@ -17,6 +17,9 @@ enum kafka_role { KAFKA_CONSUMER, KAFKA_PRODUCER };
 int kafka_conf_build(const struct kafka_options *o, enum kafka_role role, rd_kafka_conf_t **out,
                      struct err *e);
 
+/* Does nothing, but makes the linker take kafka_tsan.c along. */
+void kafka_tsan_link(void);
+
 enum kafka_reaction {
     KAFKA_IGNORE,    /* librdkafka gets over it: log */
     KAFKA_PERMANENT, /* will not change by itself: stop */
@@ -56,7 +59,6 @@ struct kafka_source {
     int64_t committed_us; /* when the last commit was begun */
     rd_kafka_resp_err_t commit_code;
     int64_t unknown_topic_us; /* since when the topic is missing; 0: it is there */
-    int64_t reset_tried_us;
     bool is_closing;
     bool is_broken; /* nothing more is committed */
     struct err failure;
@@ -78,7 +80,5 @@ rd_kafka_resp_err_t kafka_group_commit_now(struct kafka_source *s, int wait_ms);
 /* Pauses and resumes partitions as the limits ask. */
 void kafka_group_apply_flow(struct kafka_source *s);
 void kafka_group_drop_held(struct kafka_source *s);
-/* Finds a new place for partitions whose offset is not in their log any more. */
-void kafka_group_serve_resets(struct kafka_source *s);
 
 #endif

@@ -70,7 +70,6 @@ int kafka_partitions_assign(struct kafka_partitions *ps, const char *topic, int3
     p->is_paused = false; /* librdkafka forgets pauses with the assignment */
     p->is_held = false;
     p->is_at_end = false;
-    p->needs_reset = false;
     *start = p->tracker.next;
     return 0;
 }

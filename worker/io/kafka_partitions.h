@@ -21,10 +21,9 @@ struct kafka_partition {
     struct offset_tracker tracker;
     int64_t committed; /* acknowledged by the group's coordinator; -1: none that we know of */
     bool is_owned;
-    bool is_paused;   /* as librdkafka was told last */
-    bool is_held;     /* a record of it waits for room in the span */
-    bool is_at_end;   /* nothing was left to read when last heard */
-    bool needs_reset; /* its position is not in the log */
+    bool is_paused; /* as librdkafka was told last */
+    bool is_held;   /* a record of it waits for room in the span */
+    bool is_at_end; /* nothing was left to read when last heard */
 };
 
 struct kafka_partitions {

@@ -281,6 +281,41 @@ static int hold(struct kafka_source *s, struct kafka_record *r, struct err *e)
     return 0;
 }
 
+/*
+ * librdkafka begins at the oldest record when the position is not in the log. Either retention
+ * has deleted jobs before they were read, and somebody should know; or the log ends before
+ * our position, because the topic was deleted and made anew (or lost its end): then what is
+ * known of the old log says nothing about the new one. Locks: taken by the caller.
+ */
+static void notice_reset(struct kafka_source *s, struct kafka_partition *p, int64_t offset)
+{
+    const int64_t next = p->tracker.next;
+    int64_t low, high;
+    if (next < 0 || offset == next ||
+        rd_kafka_get_watermark_offsets(s->rk, p->topic, p->id, &low, &high) != 0 || high < 0)
+        return;
+    if (next > high && offset < next) {
+        log_error("Kafka: %s [%d] ends at %lld but the group was at %lld: the topic was made "
+                  "anew; reading it from %lld",
+                  p->topic, p->id, (long long)high, (long long)next, (long long)offset);
+        /* A job of the old topic that is still in work would settle its namesake. */
+        if (p->tracker.n_unsettled > 0) {
+            s->is_broken = true;
+            ERR_SET_FLAGS(&s->failure, ERR_STATE, ERR_FATAL,
+                          "the topic %s was made anew while its jobs were in work: start again",
+                          p->topic);
+            return;
+        }
+        offset_tracker_restart(&p->tracker, offset);
+        p->committed = -1;
+    } else if (low > next) {
+        log_error(
+            "Kafka: %s [%d]: offsets %lld to %lld were deleted before they were read: up to "
+            "%lld jobs are lost to the topic's retention",
+            p->topic, p->id, (long long)next, (long long)low - 1, (long long)(low - next));
+    }
+}
+
 enum admission { ADMIT, HOLD, DROP };
 
 /* Enters the record into its partition's tracker. Dropped: a partition that is not ours any
@@ -291,7 +326,9 @@ static enum admission admit(struct kafka_source *s, const struct kafka_record *r
     const size_t bytes = r->value_length + r->key_length;
     pthread_mutex_lock(&s->lock);
     struct kafka_partition *p = kafka_partitions_find(&s->partitions, r->topic, r->partition);
-    if (p && p->is_owned) {
+    if (p && p->is_owned)
+        notice_reset(s, p, r->offset);
+    if (p && p->is_owned && !s->is_broken) {
         /* behind a held record there is no overtaking */
         if ((p->is_held && !is_held) || !offset_tracker_has_room(&p->tracker, r->offset)) {
             admission = HOLD;
@@ -346,21 +383,10 @@ static void reach_end(struct kafka_source *s, const rd_kafka_message_t *m)
     struct kafka_partition *p =
         kafka_partitions_find(&s->partitions, rd_kafka_topic_name(m->rkt), m->partition);
     if (p && p->is_owned && !p->is_held) {
+        notice_reset(s, p, m->offset);
         offset_tracker_skip_to(&p->tracker, m->offset);
         p->is_at_end = true;
     }
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void mark_reset(struct kafka_source *s, const rd_kafka_message_t *m)
-{
-    pthread_mutex_lock(&s->lock);
-    struct kafka_partition *p =
-        m->rkt
-            ? kafka_partitions_find(&s->partitions, rd_kafka_topic_name(m->rkt), m->partition)
-            : NULL;
-    if (p)
-        p->needs_reset = true;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -380,7 +406,6 @@ static int serve_event(struct kafka_source *s, const rd_kafka_message_t *m, stru
 {
     switch ((int)m->err) {
     case RD_KAFKA_RESP_ERR__PARTITION_EOF: reach_end(s, m); return 0;
-    case RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET: mark_reset(s, m); return 0;
     case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
     case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
     case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
@@ -418,7 +443,6 @@ static int serve_once(struct kafka_source *s, int wait_ms, struct kafka_record *
                       struct err *e)
 {
     kafka_group_serve_commits(s);
-    kafka_group_serve_resets(s);
     kafka_group_apply_flow(s);
     if (s->is_broken) {
         *e = s->failure;
