@@ -55,14 +55,6 @@ size_t weight_packed_bytes(enum quant_type type, size_t n_rows, size_t n_cols);
 /* Packs n_rows stored rows that lie row_bytes apart at rows. dst is borrowed by *w. */
 int weight_pack(struct weight *w, enum quant_type type, size_t n_rows, size_t n_cols,
                 const void *rows, void *dst, struct err *e);
-/*
- * Joins matrices of the same type and K into one ([wq; wk; wv], [gate; up]) whose outputs stand
- * one after another: weight_pack per part into consecutive panels. Every part but the last
- * needs N % 16 == 0. Offsets of the parts are the running sums of n_rows.
- */
-int weight_pack_joined(struct weight *w, enum quant_type type, size_t n_parts,
-                       const size_t *n_rows /* [n_parts] */, size_t n_cols,
-                       const void *const *rows /* [n_parts] */, void *dst, struct err *e);
 
 /* ------------------------------------------------------------------ activations */
 

@@ -135,13 +135,13 @@ static void pack_float_column(size_t elem_bytes, size_t n_cols, const uint8_t *r
         memcpy(panel + (k * PANEL_COLS + col) * elem_bytes, row + k * elem_bytes, elem_bytes);
 }
 
-static void pack_rows(const struct weight *w, size_t n_rows, const uint8_t *rows, uint8_t *dst)
+static void pack_rows(const struct weight *w, const uint8_t *rows)
 {
     const struct quant_info *info = quant_find(w->type);
     const size_t row_bytes = w->n_cols / info->block_elems * info->block_bytes;
-    memset(dst, 0, panels_of(n_rows) * w->panel_bytes);
-    for (size_t n = 0; n < n_rows; n++) {
-        uint8_t *panel = dst + n / PANEL_COLS * w->panel_bytes;
+    memset(w->data, 0, w->n_panels * w->panel_bytes);
+    for (size_t n = 0; n < w->n_rows; n++) {
+        uint8_t *panel = w->data + n / PANEL_COLS * w->panel_bytes;
         if (quant_is_float(w->type))
             pack_float_column(info->block_bytes, w->n_cols, rows + n * row_bytes,
                               n % PANEL_COLS, panel);
@@ -150,42 +150,22 @@ static void pack_rows(const struct weight *w, size_t n_rows, const uint8_t *rows
     }
 }
 
-int weight_pack_joined(struct weight *w, enum quant_type type, size_t n_parts,
-                       const size_t *n_rows, size_t n_cols, const void *const *rows, void *dst,
-                       struct err *e)
-{
-    const struct quant_info *info = quant_find(type);
-    size_t total = 0;
-    for (size_t i = 0; i < n_parts; i++) {
-        if (i + 1 < n_parts && n_rows[i] % PANEL_COLS != 0)
-            return ERR_SET(e, ERR_UNSUPPORTED,
-                           "joined matrices need multiples of %d outputs, this one has %zu",
-                           PANEL_COLS, n_rows[i]);
-        if (__builtin_add_overflow(total, n_rows[i], &total))
-            return ERR_SET(e, ERR_LIMIT, "too many outputs in joined matrices");
-    }
-    if (weight_packed_bytes(type, total, n_cols) == 0)
-        return ERR_SET(e, ERR_UNSUPPORTED, "a matrix of %zu x %zu in %s cannot be packed",
-                       total, n_cols, info ? info->name : "an unknown type");
-    ASSERT((uintptr_t)dst % KERNELS_ALIGN == 0);
-    *w = (struct weight){
-        .type = type,
-        .n_rows = total,
-        .n_cols = n_cols,
-        .n_panels = panels_of(total),
-        .panel_bytes = panel_bytes_of(type, n_cols),
-        .data = dst,
-    };
-    uint8_t *at = dst;
-    for (size_t i = 0; i < n_parts; i++) {
-        pack_rows(w, n_rows[i], rows[i], at);
-        at += panels_of(n_rows[i]) * w->panel_bytes;
-    }
-    return 0;
-}
-
 int weight_pack(struct weight *w, enum quant_type type, size_t n_rows, size_t n_cols,
                 const void *rows, void *dst, struct err *e)
 {
-    return weight_pack_joined(w, type, 1, &n_rows, n_cols, &rows, dst, e);
+    const struct quant_info *info = quant_find(type);
+    if (weight_packed_bytes(type, n_rows, n_cols) == 0)
+        return ERR_SET(e, ERR_UNSUPPORTED, "a matrix of %zu x %zu in %s cannot be packed",
+                       n_rows, n_cols, info ? info->name : "an unknown type");
+    ASSERT((uintptr_t)dst % KERNELS_ALIGN == 0);
+    *w = (struct weight){
+        .type = type,
+        .n_rows = n_rows,
+        .n_cols = n_cols,
+        .n_panels = panels_of(n_rows),
+        .panel_bytes = panel_bytes_of(type, n_cols),
+        .data = dst,
+    };
+    pack_rows(w, rows);
+    return 0;
 }

@@ -135,6 +135,7 @@ int setup_open(struct setup *setup, const struct settings *s, const char *db_pat
     TRY_OUT(rc, setup_open_model(s, &setup->model, e));
     TRY_OUT(rc, answer_context_init(&setup->answers, setup->model, s, setup->worker_id, e));
     TRY_OUT(rc, engine_open(setup->model, &options, &setup->engine, e));
+    model_drop_weights(setup->model); /* the engine has packed them */
     TRY_OUT(rc, begin_run(setup, s, e));
     if (!quiet)
         say_plan(setup);

@@ -531,29 +531,6 @@ static void a_nan_or_infinity_makes_its_row_nan_and_no_other(void **state)
 
 /* ---- packing */
 
-static void joined_matrices_are_their_parts_side_by_side(void **state)
-{
-    (void)state;
-    enum { K = 64 };
-    const size_t n_rows[] = {32, 16, 21};
-    struct matrix m;
-    struct weight joined;
-    struct err e = {0};
-    matrix_init(&m, QUANT_Q5_1, 69, K);
-    const void *rows[] = {m.rows, m.rows + 32 * m.row_bytes, m.rows + 48 * m.row_bytes};
-    const size_t bytes = weight_packed_bytes(QUANT_Q5_1, 69, K);
-    void *dst = alloc_aligned(bytes);
-    assert_int_equal(weight_pack_joined(&joined, QUANT_Q5_1, 3, n_rows, K, rows, dst, &e), 0);
-    assert_int_equal(joined.n_rows, 69);
-    assert_int_equal(joined.n_panels, 5);
-    assert_memory_equal(joined.data, m.w.data, bytes);
-    const size_t uneven[] = {17, 16};
-    assert_int_equal(weight_pack_joined(&joined, QUANT_Q5_1, 2, uneven, K, rows, dst, &e),
-                     ERR_UNSUPPORTED);
-    free(dst);
-    matrix_fini(&m);
-}
-
 static void shapes_that_cannot_be_packed_need_no_bytes(void **state)
 {
     (void)state;
@@ -599,7 +576,6 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_that_cannot_be_packed_need_no_bytes),
-        cmocka_unit_test(joined_matrices_are_their_parts_side_by_side),
         cmocka_unit_test(packed_weights_are_the_files_weights_exactly),
         cmocka_unit_test(quantised_rows_are_the_nearest_steps_of_their_scale),
         cmocka_unit_test(quantize_twins_give_the_references_bits),

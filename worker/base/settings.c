@@ -177,6 +177,8 @@ int settings_set_pair(struct settings *s, const char *pair, struct err *e)
         return ERR_SET(e, ERR_CONFIG, "'%.80s' is not key=value", pair);
     *equals = '\0';
     const char *key = trim(line);
+    if (*key == '\0')
+        return ERR_SET(e, ERR_CONFIG, "a value without a key is not key=value");
     const char *value = trim(equals + 1);
     if (strncmp(key, "sheaf.", 6) != 0)
         return settings_add_prop(s, key, value, e);
@@ -208,6 +210,9 @@ int settings_load_file(struct settings *s, const char *path, struct err *e)
         if (rc != 0)
             err_prefix(e, "%s line %d", path, number);
     }
+    if (rc == 0 && ferror(file)) /* a directory opens, but cannot be read */
+        rc = ERR_SET(e, ERR_CONFIG, "cannot read the settings file %s: %s", path,
+                     strerror(errno));
     fclose(file);
     return rc;
 }

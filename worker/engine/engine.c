@@ -56,6 +56,11 @@ static int choose_options(const struct model *m, struct engine_options *o, struc
         return ERR_SET(e, ERR_CONFIG,
                        "context %zu is more than the model's own %zu; lower context",
                        o->context, m->config.context);
+    if (o->n_threads > ENGINE_THREADS_MAX)
+        return ERR_SET(e, ERR_CONFIG, "%zu threads are more than %d", o->n_threads,
+                       ENGINE_THREADS_MAX);
+    if (o->chunk_tokens < 1)
+        return ERR_SET(e, ERR_CONFIG, "prefill.chunk_tokens must be at least 1");
     if (o->batch < 1 || o->batch > ENGINE_SEQS_MAX)
         return ERR_SET(e, ERR_CONFIG, "batch %zu is outside 1..%d", o->batch, ENGINE_SEQS_MAX);
     if (o->step_tokens < o->batch)
@@ -388,7 +393,9 @@ static void accept_token(struct engine *eng, struct seq *seq, int32_t token, int
     seq->last_token_us = now_us;
     const size_t new_bytes = append_text(eng, seq, token);
     enum finish_reason reason;
-    if (ends_with(eng, seq, token, new_bytes, &reason))
+    if (!buf_ok(&seq->text)) /* engine_step says so; the sequence must not go on */
+        finish(eng, seq, FINISH_CANCELLED);
+    else if (ends_with(eng, seq, token, new_bytes, &reason))
         finish(eng, seq, reason);
 }
 
@@ -401,7 +408,8 @@ static void count_step(struct engine *eng, int64_t began_us, int64_t ended_us)
         const struct step_segment *segment = &eng->plan.segments[i];
         struct seq *seq = segment->seq;
         const bool prefills = segment->position < seq->n_prompt;
-        n_prefill += prefills ? segment->n_rows : 0;
+        const size_t left = prefills ? seq->n_prompt - segment->position : 0;
+        n_prefill += segment->n_rows < left ? segment->n_rows : left;
         seq->n_steps++;
         seq->n_chunks += prefills;
         if (seq->scheduled_us == 0)

@@ -108,7 +108,8 @@ struct engine_counters {
     int64_t decode_us;
 };
 
-/* The model is borrowed and must outlive the engine. Weights are packed here. */
+/* The model is borrowed and must outlive the engine. Weights are packed here: afterwards the
+ * caller may drop the model's own (model_drop_weights). */
 int engine_open(const struct model *m, const struct engine_options *options,
                 struct engine **out, struct err *e);
 void engine_close(struct engine *eng);

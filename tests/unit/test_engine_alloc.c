@@ -1,0 +1,174 @@
+/*
+ * Every allocation of opening an engine, submitting and answering fails in turn, once and from
+ * then on for good: the outcome is the same answer or ERR_NOMEM, and nothing leaks.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "golden.h"
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *memory, size_t size);
+char *__real_strdup(const char *text);
+char *__real_strndup(const char *text, size_t n);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t n);
+
+static bool armed, for_good;
+static long left; /* allocations until the failing one */
+
+static bool fails_now(void)
+{
+    if (!armed)
+        return false;
+    left--;
+    return left == 0 || (for_good && left < 0);
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return fails_now() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails_now() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size)
+{
+    return fails_now() ? NULL : __real_realloc(memory, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails_now() ? NULL : __real_strdup(text);
+}
+
+char *__wrap_strndup(const char *text, size_t n)
+{
+    return fails_now() ? NULL : __real_strndup(text, n);
+}
+
+enum { N_OUT = 80, N_JOBS = 3 };
+
+static struct model *model;
+
+struct outcome {
+    size_t n_answers;
+    int32_t tokens[N_JOBS * N_OUT];
+    size_t n_tokens;
+};
+
+static void submit_all(struct engine *eng, int *worst, struct err *e)
+{
+    static const int32_t prompt[] = {5, 6, 7, 8};
+    static const char *const stops[] = {"never said", "nor this"};
+    static const int32_t stop_tokens[] = {9999};
+    static const struct logit_bias bias[] = {{5, 1}};
+    struct seq_request req = {.prompt = prompt,
+                              .n_prompt = 4,
+                              .max_tokens = N_OUT,
+                              .ignore_eos = true,
+                              .stops = stops,
+                              .n_stops = 2,
+                              .stop_tokens = stop_tokens,
+                              .n_stop_tokens = 1,
+                              .sample = sample_params_greedy()};
+    req.sample.bias = bias;
+    req.sample.n_bias = 1;
+    for (size_t i = 0; i < N_JOBS; i++) {
+        const int rc = engine_submit(eng, &req, e);
+        *worst = rc != 0 ? rc : *worst;
+    }
+}
+
+/* Goes on after a failure, as far as it gets: the engine must stay whole. */
+static int open_and_answer(struct outcome *out, struct err *e)
+{
+    const struct engine_options o = {
+        .n_threads = 2, .batch = 2, .step_tokens = 16, .chunk_tokens = 16, .context = 128};
+    struct engine *eng = NULL;
+    int worst = engine_open(model, &o, &eng, e);
+    if (worst != 0)
+        return worst;
+    submit_all(eng, &worst, e);
+    while (engine_active(eng) > 0) {
+        struct seq_result r;
+        if (engine_collect(eng, &r)) {
+            out->n_answers++;
+            memcpy(out->tokens + out->n_tokens, r.tokens, r.n_tokens * sizeof r.tokens[0]);
+            out->n_tokens += r.n_tokens;
+            continue;
+        }
+        bool worked;
+        const int rc = engine_step(eng, &worked, e);
+        worst = rc != 0 ? rc : worst;
+    }
+    engine_close(eng);
+    return worst;
+}
+
+static void a_failed_allocation_is_nomem_and_never_another_answer(void **state)
+{
+    (void)state;
+    struct outcome good = {0};
+    struct err e = {0};
+    assert_int_equal(open_and_answer(&good, &e), 0);
+    assert_int_equal(good.n_answers, N_JOBS);
+    for (int mode = 0; mode < 2; mode++) {
+        int code = ERR_NOMEM;
+        long n = 0;
+        while (code != 0) {
+            struct outcome out = {0};
+            err_clear(&e);
+            left = ++n;
+            for_good = mode == 1;
+            armed = true;
+            code = open_and_answer(&out, &e);
+            armed = false;
+            if (code == 0) {
+                assert_memory_equal(&out, &good, sizeof out);
+            } else {
+                assert_int_equal(code, ERR_NOMEM);
+                assert_int_equal(e.code, ERR_NOMEM);
+                assert_true(strlen(e.text) > 0);
+            }
+        }
+        assert_true(n > 40);
+        assert_true(left > 0);
+    }
+}
+
+static int load(void **state)
+{
+    (void)state;
+    char *path = golden_path("golden/tiny/tiny-llama-q4_1.gguf");
+    model = golden_open_model(path);
+    free(path);
+    return 0;
+}
+
+static int unload(void **state)
+{
+    (void)state;
+    model_close(model);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failed_allocation_is_nomem_and_never_another_answer),
+    };
+    return cmocka_run_group_tests_name("engine_alloc", tests, load, unload);
+}
