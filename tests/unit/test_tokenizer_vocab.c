@@ -282,6 +282,33 @@ static void the_first_of_equal_merges_and_of_equal_tokens_counts(void **state)
     tokenizer_close(tok);
 }
 
+static void llama_3_takes_a_piece_that_is_a_token_whole_and_gpt_2_merges_it(void **state)
+{
+    (void)state;
+    static const char *const merges[] = {"a b"};
+    for (int llama = 0; llama < 2; llama++) {
+        struct small_vocab v = {0};
+        struct gguf_builder b;
+        small_vocab_add_bpe_bytes(&v);
+        small_vocab_add(&v, "ab", SMALL_NORMAL, 0);
+        small_vocab_add(&v, "abc", SMALL_NORMAL, 0);
+        small_vocab_add(&v, "\xc4\xa0xyz", SMALL_CONTROL, 0);
+        small_vocab_write(&v, "gpt2", &b);
+        builder_strings(&b, "tokenizer.ggml.merges", merges, 1);
+        builder_string(&b, "tokenizer.ggml.pre", llama ? "llama-bpe" : "gpt-2");
+        struct tokenizer *tok = NULL;
+        struct err e = {0};
+        assert_int_equal(small_vocab_open(&b, &tok, &e), 0);
+        static const int32_t whole[] = {257, ' ', 'x', 'y', 'z'};
+        static const int32_t merged[] = {256, 'c', ' ', 'x', 'y', 'z'};
+        struct token_list ids = text_encode(tok, "abc xyz", 7, false, false);
+        text_check_ids(&ids, llama ? whole : merged, llama ? 5 : 6, "abc xyz");
+        token_list_fini(&ids);
+        tokenizer_close(tok);
+        small_vocab_fini(&v);
+    }
+}
+
 /* A control token's text given again to an ordinary token, before or after it. */
 static void a_second_token_with_a_control_tokens_text_opens_no_way_into_it(void **state)
 {
@@ -334,6 +361,7 @@ int main(void)
         cmocka_unit_test(an_unknown_pre_tokenizer_is_refused_when_a_model_is_opened),
         cmocka_unit_test(dead_merges_do_nothing),
         cmocka_unit_test(the_first_of_equal_merges_and_of_equal_tokens_counts),
+        cmocka_unit_test(llama_3_takes_a_piece_that_is_a_token_whole_and_gpt_2_merges_it),
         cmocka_unit_test(a_second_token_with_a_control_tokens_text_opens_no_way_into_it),
         cmocka_unit_test(a_byte_without_a_token_leaves_a_trace_only_where_it_is_invalid),
     };

@@ -35,8 +35,8 @@ static const char *const end_texts[] = {
     "<|endofprompt|>",
     "<end_of_utterance>",
     "<eos>",
-    "<\xef\xbd\x9c"
-    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+    "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>", /* DeepSeek; octal: e is
+                                                                          hex */
 };
 
 static const char *const marker_texts[] = {
