@@ -30,7 +30,12 @@ int parse_metadata(struct parse *p, const json_t *value, const char *path)
                               "%s has a value of %zu bytes; at most %d are allowed", path,
                               json_string_length(item), METADATA_VALUE_BYTES);
     }
-    return json_dump_text(value, &p->job->metadata, p->e);
+    TRY(json_dump_text(value, &p->job->metadata, p->e));
+    if (strlen(p->job->metadata) > JOB_METADATA_BYTES_MAX)
+        return parse_fail(p, "invalid_value", path,
+                          "%s has %zu bytes as JSON; at most %d are passed through", path,
+                          strlen(p->job->metadata), JOB_METADATA_BYTES_MAX);
+    return 0;
 }
 
 static int parse_expect(struct parse *p, const json_t *value, const char *path)

@@ -293,6 +293,8 @@ static int parse_pass(struct parser *p, int argc, char **argv, bool files_only, 
     }
     p->cli->args = (const char *const *)(argv + optind);
     p->cli->n_args = (size_t)(argc - optind);
+    if (p->cli->n_args > p->cli->command->args_max)
+        return usage_error(p->cli, e, "one argument too many:", argv[argc - 1]);
     return 0;
 }
 
@@ -362,6 +364,10 @@ static int run_command(struct cli *cli, int argc, char **argv)
         if (cli->quiet)
             log_set_level(LOG_ERROR);
         code = cli->command->run(cli, &e);
+        if (code <= EXIT_SOME_FAILED && (fflush(stdout) != 0 || ferror(stdout))) {
+            ERR_SET(&e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+            code = EX_IOERR;
+        }
     }
     if (e.code != 0)
         log_error("%s", e.text);

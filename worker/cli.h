@@ -52,6 +52,7 @@ struct command {
     const char *text;     /* a few lines: what it does, examples */
     unsigned takes;       /* enum cli_takes */
     const char *settings; /* keys that apply, space separated */
+    size_t args_max;      /* arguments that are no options */
     int (*run)(struct cli *cli,
                struct err *e); /* exit code; e says why when it is not 0 or 1 */
 };

@@ -92,7 +92,14 @@ static int time_decode(struct bench *b, size_t n, double *seconds, size_t *token
     do {
         rows = engine_counters(b->engine).rows;
         bool worked;
+        struct seq_result early;
         TRY(engine_step(b->engine, &worked, e));
+        if (!worked || engine_collect(b->engine, &early))
+            return ERR_SET(
+                e, ERR_LIMIT,
+                "%zu sequences of %zu tokens do not fit the context or the KV cache; "
+                "lower --prompt-tokens or raise --kv-mb",
+                n, b->n_prompt);
     } while (engine_counters(b->engine).rows - rows != n ||
              engine_counters(b->engine).computed_tokens % b->n_prompt != 0);
     const int64_t began = clock_mono_us();
@@ -247,5 +254,6 @@ const struct command cmd_bench = {
     .takes = CLI_JSON | CLI_PROMPT_TOKENS,
     .settings =
         "model threads step_tokens prefill.chunk_tokens context kv.mb kv.type activations",
+    .args_max = 1,
     .run = run,
 };

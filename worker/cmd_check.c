@@ -149,5 +149,6 @@ const struct command cmd_check = {
             "  sheaf check jobs.jsonl --json",
     .takes = CLI_INPUT | CLI_JSON,
     .settings = "model chat_template context max_tokens strict",
+    .args_max = 1,
     .run = run,
 };

@@ -195,5 +195,6 @@ const struct command cmd_model = {
         "  echo 504 3714 436 3203 | sheaf model detokenize",
     .takes = CLI_JSON | CLI_TEXT | CLI_SPECIAL,
     .settings = "model",
+    .args_max = 2,
     .run = run,
 };

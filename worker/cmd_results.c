@@ -59,5 +59,6 @@ const struct command cmd_results = {
         "  sheaf results --db night.db --json",
     .takes = CLI_JSON | CLI_RUN | CLI_LIMIT,
     .settings = "db",
+    .args_max = 1,
     .run = run,
 };

@@ -87,11 +87,13 @@ static int run(struct cli *cli, struct err *e)
         free_paths(&paths);
         return cli_exit_code(e);
     }
-    rc = transport_open_files(paths.input, paths.output, &setup.store, &transport, e);
+    rc = transport_open_files(paths.input, paths.output, 2 * (size_t)cli->settings.batch,
+                              &setup.store, &transport, e);
     if (rc == 0) {
         code = setup_run(&setup, &cli->settings, &transport, cli->quiet, &totals, e);
         transport.close(transport.ctx);
     } else {
+        setup_abandon_run(&setup);
         code = cli_exit_code(e);
     }
     if (e->code == 0 && !cli->quiet)
@@ -117,5 +119,6 @@ const struct command cmd_run = {
     .takes = CLI_INPUT | CLI_OUTPUT,
     .settings = "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
                 "kv.mb kv.type activations max_tokens seed strict run_id drain.timeout_s",
+    .args_max = 1,
     .run = run,
 };

@@ -28,5 +28,6 @@ const struct command cmd_stats = {
             "  sheaf stats --db night.db --json",
     .takes = CLI_JSON | CLI_RUN,
     .settings = "db",
+    .args_max = 0,
     .run = run,
 };

@@ -10,7 +10,7 @@
 #include "job_parse.h"
 #include "prompt.h"
 
-enum { SEND_BATCH = 256 };
+enum { SEND_BATCH = 256, SEND_BYTES = 16 << 20 };
 
 struct submission {
     struct cli *cli;
@@ -18,7 +18,9 @@ struct submission {
     struct kafka_message messages[SEND_BATCH];
     size_t n;
     uint64_t sent;
-    uint64_t bad; /* lines that will be answered with an error */
+    size_t bytes;     /* of the messages */
+    uint64_t bad;     /* lines that will be answered with an error */
+    uint64_t skipped; /* lines too long for a record */
 };
 
 static int flush(struct submission *s, struct err *e)
@@ -32,6 +34,7 @@ static int flush(struct submission *s, struct err *e)
     if (rc == 0)
         s->sent += s->n;
     s->n = 0;
+    s->bytes = 0;
     return rc;
 }
 
@@ -86,7 +89,8 @@ static int add_line(struct submission *s, const char *path, const struct file_li
                                                  .value = value,
                                                  .value_length = line->length,
                                                  .custom_id = id};
-    return s->n == SEND_BATCH ? flush(s, e) : 0;
+    s->bytes += line->length;
+    return s->n == SEND_BATCH || s->bytes > SEND_BYTES ? flush(s, e) : 0;
 }
 
 static int submit_file(struct submission *s, const char *path, struct err *e)
@@ -99,10 +103,11 @@ static int submit_file(struct submission *s, const char *path, struct err *e)
         if (job_line_is_blank(line.bytes, line.length))
             continue;
         if (line.length > JOB_BYTES_MAX) {
-            rc = ERR_SET(e, ERR_LIMIT, "%s line %lld has %llu bytes; at most %u fit a record",
-                         path, (long long)line.number, (unsigned long long)line.size,
-                         JOB_BYTES_MAX);
-            break;
+            log_warn("%s line %lld is not sent: it has %llu bytes, at most %u fit a record",
+                     path, (long long)line.number, (unsigned long long)line.size,
+                     JOB_BYTES_MAX);
+            s->skipped++;
+            continue;
         }
         rc = add_line(s, path, &line, e);
         if (rc != 0)
@@ -138,7 +143,7 @@ static int submit_all(struct submission *s, struct err *e)
 static int run(struct cli *cli, struct err *e)
 {
     const struct settings *settings = &cli->settings;
-    if (!cli->input && cli->n_args == 0) {
+    if ((cli->input != NULL) == (cli->n_args > 0)) {
         ERR_SET(e, ERR_USAGE,
                 "give one or more files of job lines, or - (sheaf submit --help)");
         return EXIT_USAGE;
@@ -161,8 +166,11 @@ static int run(struct cli *cli, struct err *e)
             "%llu jobs submitted to %s, %llu of them bad (each is answered with its error)",
             (unsigned long long)s->sent, settings->jobs_topic, (unsigned long long)s->bad);
     kafka_sink_close(s->sink);
+    const uint64_t skipped = s->skipped;
     free(s);
-    return rc == 0 ? 0 : cli_exit_code(e);
+    if (rc != 0)
+        return cli_exit_code(e);
+    return skipped > 0 ? EXIT_SOME_FAILED : 0;
 }
 
 const struct command cmd_submit = {
@@ -180,5 +188,6 @@ const struct command cmd_submit = {
         "  generate-jobs | sheaf submit - -t sheaf.jobs",
     .takes = CLI_INPUT | CLI_KAFKA | CLI_PARTITIONS,
     .settings = "brokers topic results_topic strict max_tokens",
+    .args_max = SIZE_MAX,
     .run = run,
 };

@@ -52,6 +52,7 @@ static int run(struct cli *cli, struct err *e)
         code = setup_run(&setup, s, &transport, cli->quiet, &totals, e);
         transport.close(transport.ctx);
     } else {
+        setup_abandon_run(&setup);
         code = cli_exit_code(e);
     }
     setup_close(&setup);
@@ -76,5 +77,6 @@ const struct command cmd_work = {
     .settings = "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
                 "kv.mb kv.type activations max_tokens seed strict run_id brokers group topic "
                 "results_topic inflight.jobs inflight.mb drain.timeout_s",
+    .args_max = 0,
     .run = run,
 };

@@ -16,10 +16,9 @@
 #include "signals.h"
 
 enum {
-    OUTCOMES_MAX = 1024, /* between engine and delivery */
-    DELIVERY_BATCH = 64, /* results of one SQLite transaction */
+    OUTCOMES_MAX = 1024, /* between engine and delivery, beside what waits for the engine */
     RETRY_MS_MAX = 10000,
-    RETRIES_MAX = 30, /* of storing or delivering: about four minutes */
+    PATIENCE_US = 240000000, /* for a store or a transport that may work later */
 };
 
 /* What goes to delivery: a new result, or an input that the store knows already. */
@@ -36,6 +35,8 @@ struct pipeline {
     struct hash_set ids;    /* of this run; thread: intake */
     _Atomic bool stop;      /* intake takes nothing more */
     _Atomic bool input_ended;
+    _Atomic bool delivery_failed;
+    _Atomic int64_t drain_ends_us; /* 0: not stopping */
 
     pthread_mutex_t lock; /* guards failure */
     struct err failure;   /* the first that stops the pipeline */
@@ -86,6 +87,34 @@ static int push_outcome(struct pipeline *p, struct outcome parts, struct err *e)
     if (!queue_push(p->outcomes, outcome))
         outcome_free(outcome); /* shut: the pipeline has failed, the input stays unsettled */
     return 0;
+}
+
+/*
+ * Repeats what may succeed later, waiting longer each time, for PATIENCE_US or until a stopping
+ * worker's time is over; a second signal ends the patience.
+ */
+static int with_patience(struct pipeline *p,
+                         int (*action)(struct pipeline *, void *, struct err *), void *ctx,
+                         struct err *e)
+{
+    const int64_t began_us = clock_mono_us();
+    int wait_ms = 100;
+    for (;;) {
+        struct err why = {0};
+        const int rc = action(p, ctx, &why);
+        if (rc == 0)
+            return 0;
+        const int64_t drain_ends_us = atomic_load(&p->drain_ends_us);
+        const bool is_late = clock_mono_us() > began_us + PATIENCE_US ||
+                             (drain_ends_us != 0 && clock_mono_us() > drain_ends_us);
+        if (!(why.flags & ERR_RETRY) || is_late || signals_received() > 1)
+            return ERR_SET_FLAGS(e, rc, why.flags, "%s", why.text);
+        log_warn("%s; trying again in %d ms", why.text, wait_ms);
+        const struct timespec wait = {.tv_sec = wait_ms / 1000,
+                                      .tv_nsec = (long)(wait_ms % 1000) * 1000000};
+        nanosleep(&wait, NULL);
+        wait_ms = 2 * wait_ms < RETRY_MS_MAX ? 2 * wait_ms : RETRY_MS_MAX;
+    }
 }
 
 /* ------------------------------------------------------------------ intake */
@@ -213,7 +242,8 @@ static void *intake_main(void *arg)
     struct err e = {0};
     while (!atomic_load(&p->stop) && !atomic_load(&p->input_ended)) {
         if (take_one(p, &e) != 0) {
-            fail_pipeline(p, &e);
+            if (e.code != ERR_CANCELLED || !atomic_load(&p->stop))
+                fail_pipeline(p, &e);
             break;
         }
     }
@@ -298,17 +328,13 @@ static void drop_admitted(struct pipeline *p)
         job_free(job);
 }
 
-struct stopping {
-    int64_t deadline_us; /* 0: not stopping */
-};
-
-static void obey_signals(struct pipeline *p, struct stopping *stopping)
+static void obey_signals(struct pipeline *p)
 {
     const int n = signals_received();
     if (n == 0)
         return;
-    if (stopping->deadline_us == 0) {
-        stopping->deadline_us = clock_mono_us() + p->o->drain_us;
+    if (atomic_load(&p->drain_ends_us) == 0) {
+        atomic_store(&p->drain_ends_us, clock_mono_us() + p->o->drain_us);
         log_warn(
             "stopping: %zu running jobs finish, the rest waits for the next start; once more "
             "stops at once",
@@ -317,7 +343,7 @@ static void obey_signals(struct pipeline *p, struct stopping *stopping)
         queue_shut(p->admitted);
         drop_admitted(p);
     }
-    if (n > 1 || clock_mono_us() > stopping->deadline_us)
+    if (n > 1 || clock_mono_us() > atomic_load(&p->drain_ends_us))
         engine_cancel_all(p->o->engine);
 }
 
@@ -325,10 +351,9 @@ static int engine_loop(struct pipeline *p, struct err *e)
 {
     struct progress progress;
     progress_init(&progress, p->o->show_progress);
-    struct stopping stopping = {0};
     int rc = 0;
     while (rc == 0 && !has_failed(p)) {
-        obey_signals(p, &stopping);
+        obey_signals(p);
         rc = submit_admitted(p, e);
         bool worked = false;
         if (rc == 0)
@@ -346,7 +371,7 @@ static int engine_loop(struct pipeline *p, struct err *e)
 /* ------------------------------------------------------------------ delivery */
 
 struct batch {
-    struct outcome *items[DELIVERY_BATCH];
+    struct outcome *items[TRANSPORT_BATCH_MAX];
     size_t n;
 };
 
@@ -356,7 +381,7 @@ static bool gather(struct pipeline *p, struct batch *batch)
     struct outcome *outcome = queue_pop(p->outcomes, -1);
     while (outcome) {
         batch->items[batch->n++] = outcome;
-        outcome = batch->n < DELIVERY_BATCH ? queue_pop(p->outcomes, 0) : NULL;
+        outcome = batch->n < TRANSPORT_BATCH_MAX ? queue_pop(p->outcomes, 0) : NULL;
     }
     return batch->n > 0;
 }
@@ -377,10 +402,11 @@ static int emit_lines(struct batch *batch, struct err *e)
     return 0;
 }
 
-static int store_batch(struct pipeline *p, const struct batch *batch, struct err *e)
+static int store_batch(struct pipeline *p, void *ctx, struct err *e)
 {
-    const struct result *results[DELIVERY_BATCH];
-    const char *lines[DELIVERY_BATCH];
+    const struct batch *batch = ctx;
+    const struct result *results[TRANSPORT_BATCH_MAX];
+    const char *lines[TRANSPORT_BATCH_MAX];
     size_t n = 0;
     for (size_t i = 0; i < batch->n; i++) {
         if (!batch->items[i]->result)
@@ -396,40 +422,17 @@ static int store_batch(struct pipeline *p, const struct batch *batch, struct err
     return rc;
 }
 
-static int deliver_batch(struct pipeline *p, const struct batch *batch, struct err *e)
+static int deliver_batch(struct pipeline *p, void *ctx, struct err *e)
 {
-    struct transport_output outputs[DELIVERY_BATCH];
+    const struct batch *batch = ctx;
+    struct transport_output outputs[TRANSPORT_BATCH_MAX];
     for (size_t i = 0; i < batch->n; i++) {
         const struct outcome *outcome = batch->items[i];
         const struct job *job = outcome->result ? outcome->result->job : outcome->known;
-        outputs[i] = (struct transport_output){.source = &job->source,
-                                               .custom_id = job->custom_id,
-                                               .key = job->prefix_group,
-                                               .line = outcome->line};
+        outputs[i] = (struct transport_output){
+            .source = &job->source, .custom_id = job->custom_id, .line = outcome->line};
     }
     return p->o->transport->deliver(p->o->transport->ctx, outputs, batch->n, e);
-}
-
-/* Repeats what may succeed later, waiting longer each time; a second signal ends the patience.
- */
-static int with_patience(struct pipeline *p, const struct batch *batch,
-                         int (*action)(struct pipeline *, const struct batch *, struct err *),
-                         struct err *e)
-{
-    int wait_ms = 100;
-    for (int try = 1;; try++) {
-        struct err why = {0};
-        const int rc = action(p, batch, &why);
-        if (rc == 0)
-            return 0;
-        if (!(why.flags & ERR_RETRY) || try == RETRIES_MAX || signals_received() > 1)
-            return ERR_SET_FLAGS(e, rc, why.flags, "%s", why.text);
-        log_warn("%s; trying again in %d ms", why.text, wait_ms);
-        const struct timespec wait = {.tv_sec = wait_ms / 1000,
-                                      .tv_nsec = (long)(wait_ms % 1000) * 1000000};
-        nanosleep(&wait, NULL);
-        wait_ms = 2 * wait_ms < RETRY_MS_MAX ? 2 * wait_ms : RETRY_MS_MAX;
-    }
 }
 
 static void count_batch(struct pipeline *p, const struct batch *batch)
@@ -453,14 +456,17 @@ static void *delivery_main(void *arg)
     struct batch batch;
     while (gather(p, &batch)) {
         struct err e = {0};
-        int rc = has_failed(p) ? ERR_CANCELLED : emit_lines(&batch, &e);
+        /* What was computed is stored and delivered also when another stage has failed. */
+        int rc = atomic_load(&p->delivery_failed) ? ERR_CANCELLED : emit_lines(&batch, &e);
         if (rc == 0)
-            rc = with_patience(p, &batch, store_batch, &e);
+            rc = with_patience(p, store_batch, &batch, &e);
         if (rc == 0)
-            rc = with_patience(p, &batch, deliver_batch, &e);
+            rc = with_patience(p, deliver_batch, &batch, &e);
         if (rc == 0)
             count_batch(p, &batch);
-        else if (e.code != 0)
+        else
+            atomic_store(&p->delivery_failed, true);
+        if (e.code != 0)
             fail_pipeline(p, &e);
         for (size_t i = 0; i < batch.n; i++)
             outcome_free(batch.items[i]);
@@ -470,12 +476,35 @@ static void *delivery_main(void *arg)
 
 /* ------------------------------------------------------------------ running */
 
+/* Jobs that a failure has left in the engine. */
+static void empty_engine(struct pipeline *p)
+{
+    bool worked;
+    struct seq_result finished;
+    engine_cancel_all(p->o->engine);
+    if (engine_active(p->o->engine) > 0 && engine_step(p->o->engine, &worked, NULL) == 0)
+        while (engine_collect(p->o->engine, &finished))
+            job_free(finished.user);
+}
+
 static void free_leftovers(struct pipeline *p)
 {
     drop_admitted(p);
+    empty_engine(p);
     struct outcome *outcome;
     while ((outcome = queue_pop(p->outcomes, 0)))
         outcome_free(outcome);
+}
+
+static uint64_t count_unanswered(const struct pipeline *p)
+{
+    return p->taken - p->known - p->succeeded - p->failed;
+}
+
+/* Nothing was left out: an end of input that came with a signal may be a writer's death. */
+static bool is_whole(const struct pipeline *p)
+{
+    return p->input_ended && count_unanswered(p) == 0 && signals_received() == 0;
 }
 
 static int run_stages(struct pipeline *p, struct err *e)
@@ -492,12 +521,14 @@ static int run_stages(struct pipeline *p, struct err *e)
     if (engine_loop(p, &why) != 0)
         fail_pipeline(p, &why);
     atomic_store(&p->stop, true);
+    if (p->o->transport->stop)
+        p->o->transport->stop(p->o->transport->ctx);
     pthread_join(intake, NULL);
     queue_shut(p->outcomes);
     pthread_join(delivery, NULL);
     if (p->failure.code != 0)
         return ERR_SET_FLAGS(e, p->failure.code, p->failure.flags, "%s", p->failure.text);
-    return p->o->transport->finish(p->o->transport->ctx, atomic_load(&p->input_ended), e);
+    return p->o->transport->finish(p->o->transport->ctx, is_whole(p), e);
 }
 
 int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *totals,
@@ -505,8 +536,8 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
 {
     struct pipeline p = {.o = o};
     pthread_mutex_init(&p.lock, NULL);
-    p.admitted = queue_open(o->admitted_max);
-    p.outcomes = queue_open(OUTCOMES_MAX);
+    p.admitted = queue_open(o->transport->queue_max);
+    p.outcomes = queue_open(o->transport->queue_max + OUTCOMES_MAX);
     const int rc = p.admitted && p.outcomes
                        ? run_stages(&p, e)
                        : ERR_SET(e, ERR_NOMEM, "no memory for the queues of the pipeline");
@@ -519,7 +550,8 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
         .failed = p.failed,
         .prompt_tokens = p.prompt_tokens,
         .completion_tokens = p.completion_tokens,
-        .stopped = !atomic_load(&p.input_ended),
+        .unanswered = count_unanswered(&p),
+        .stopped = !is_whole(&p),
     };
     queue_close(p.admitted);
     queue_close(p.outcomes);

@@ -27,7 +27,6 @@ struct pipeline_options {
     struct transport *transport;
     struct shared_store *store;
     const char *run_id;
-    size_t admitted_max; /* jobs between intake and engine */
     bool show_progress;
     int64_t drain_us;
 };
@@ -39,7 +38,8 @@ struct pipeline_totals {
     uint64_t failed;
     uint64_t prompt_tokens;
     uint64_t completion_tokens;
-    bool stopped; /* by a signal, before the input's end */
+    uint64_t unanswered; /* taken, but left for the next start */
+    bool stopped;        /* by a signal, before everything was taken and answered */
 };
 
 /* Runs until the transport ends or a signal stops it. */

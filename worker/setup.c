@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -11,8 +12,6 @@
 #include "cli.h"
 
 #define DEMO_MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-enum { ADMITTED_SLACK = 1024 }; /* records that were on their way when consumption paused */
 
 char *setup_model_path(const struct settings *s)
 {
@@ -166,6 +165,11 @@ static void say_totals(const struct setup *setup, const struct pipeline_totals *
         (unsigned long long)t->prompt_tokens, (unsigned long long)t->completion_tokens, busy_s);
 }
 
+void setup_abandon_run(struct setup *setup)
+{
+    store_end_run(setup->store.store, setup->run_id, "failed", NULL);
+}
+
 int setup_run(struct setup *setup, const struct settings *s, struct transport *transport,
               bool quiet, struct pipeline_totals *totals, struct err *e)
 {
@@ -175,8 +179,6 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
         .transport = transport,
         .store = &setup->store,
         .run_id = setup->run_id,
-        .admitted_max = transport->may_block ? (size_t)s->batch * 2
-                                             : (size_t)s->inflight_jobs + ADMITTED_SLACK,
         .show_progress = !quiet,
         .drain_us = s->drain_s * 1000000,
     };
@@ -187,5 +189,7 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
         say_totals(setup, totals);
     if (rc != 0 || ended != 0)
         return cli_exit_code(e);
+    if (totals->unanswered > 0)
+        return EX_TEMPFAIL; /* start it again */
     return totals->failed > 0 ? EXIT_SOME_FAILED : 0;
 }

@@ -28,6 +28,9 @@ int setup_open(struct setup *setup, const struct settings *s, const char *db_pat
                const char *run_id, bool quiet, struct err *e);
 void setup_close(struct setup *setup);
 
+/* Ends a run whose transport could not be opened. */
+void setup_abandon_run(struct setup *setup);
+
 /* Runs the pipeline over a transport, ends the run in the store, says the totals unless quiet.
  * Returns the exit code; takes nothing. */
 int setup_run(struct setup *setup, const struct settings *s, struct transport *transport,

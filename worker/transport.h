@@ -23,6 +23,8 @@ struct shared_store {
     pthread_mutex_t lock;
 };
 
+enum { TRANSPORT_BATCH_MAX = 64 }; /* outputs of one deliver */
+
 enum transport_event { TRANSPORT_NOTHING, TRANSPORT_INPUT, TRANSPORT_END };
 
 struct transport_input {
@@ -35,7 +37,6 @@ struct transport_input {
 struct transport_output {
     const struct job_source *source;
     const char *custom_id;
-    const char *key;  /* prefix group, or NULL */
     const char *line; /* NULL: was published before; only the input is to be settled */
 };
 
@@ -48,11 +49,16 @@ struct transport_progress {
 struct transport {
     void *ctx;
     bool unique_ids; /* a custom_id may come only once */
-    bool may_block;  /* take may be kept waiting by a full queue */
+    size_t
+        queue_max; /* inputs that may wait for the engine; what take must not wait for fits */
     /* Waits a little. Thread: intake. */
     int (*take)(void *ctx, struct transport_input *in, enum transport_event *event,
                 struct err *e);
-    /* Thread: delivery. ERR_RETRY in e->flags: the same call may succeed later. */
+    /* Makes a take that waits return ERR_CANCELLED; NULL: take never waits long. Thread: any.
+     */
+    void (*stop)(void *ctx);
+    /* At most TRANSPORT_BATCH_MAX outputs. ERR_RETRY in e->flags: the same call, with the same
+     * outputs, may succeed later. Thread: delivery. */
     int (*deliver)(void *ctx, const struct transport_output *outputs, size_t n, struct err *e);
     /* Thread: any. */
     void (*progress)(void *ctx, struct transport_progress *out);
@@ -61,8 +67,8 @@ struct transport {
     void (*close)(void *ctx);
 };
 
-int transport_open_files(const char *input, const char *output, struct shared_store *store,
-                         struct transport *out, struct err *e);
+int transport_open_files(const char *input, const char *output, size_t queue_max,
+                         struct shared_store *store, struct transport *out, struct err *e);
 
 struct kafka_options;
 int transport_open_kafka(const struct kafka_options *o, bool exit_when_empty,

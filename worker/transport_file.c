@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "io/queue_file.h"
 #include "job_parse.h"
@@ -13,7 +14,6 @@ struct file_transport {
     struct file_source *source;
     struct file_sink *sink;
     struct shared_store *store;
-    int64_t opened_us;
     int64_t blank_from; /* first line of the present run of blank lines, 0: none */
     int64_t last_line;
     _Atomic int64_t bytes_read;
@@ -49,9 +49,8 @@ static int take(void *ctx, struct transport_input *in, enum transport_event *eve
         file_source_progress(t->source, &read, &total);
         atomic_store(&t->bytes_read, read);
         if (!line.bytes) {
-            TRY(end_blank_lines(t, e));
             *event = TRANSPORT_END;
-            return drop_lines(t, t->last_line + 1, INT64_MAX, e);
+            return end_blank_lines(t, e);
         }
         if (!job_line_is_blank(line.bytes, line.length))
             break;
@@ -76,26 +75,28 @@ static int take(void *ctx, struct transport_input *in, enum transport_event *eve
 static int deliver(void *ctx, const struct transport_output *outputs, size_t n, struct err *e)
 {
     struct file_transport *t = ctx;
-    const struct job_source **sources = calloc(n + 1, sizeof sources[0]);
-    const char **lines = calloc(n + 1, sizeof lines[0]);
+    const struct job_source *sources[TRANSPORT_BATCH_MAX];
+    const char *lines[TRANSPORT_BATCH_MAX];
     size_t n_lines = 0;
-    int rc = 0;
-    if (!sources || !lines)
-        rc = ERR_SET(e, ERR_NOMEM, "no memory for %zu results", n);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    ASSERT(n <= TRANSPORT_BATCH_MAX);
+    for (size_t i = 0; i < n; i++) {
         if (!outputs[i].line)
             continue;
         sources[n_lines] = outputs[i].source;
         lines[n_lines++] = outputs[i].line;
     }
-    if (rc == 0 && n_lines > 0) {
-        pthread_mutex_lock(&t->store->lock);
-        rc = file_sink_write(t->sink, sources, lines, n_lines, e);
-        pthread_mutex_unlock(&t->store->lock);
-    }
-    free(sources);
-    free(lines);
+    if (n_lines == 0)
+        return 0;
+    pthread_mutex_lock(&t->store->lock);
+    const int rc = file_sink_write(t->sink, sources, lines, n_lines, e);
+    pthread_mutex_unlock(&t->store->lock);
     return rc;
+}
+
+static void stop(void *ctx)
+{
+    struct file_transport *t = ctx;
+    file_source_stop(t->source);
 }
 
 static void progress(void *ctx, struct transport_progress *out)
@@ -108,7 +109,11 @@ static void progress(void *ctx, struct transport_progress *out)
 static int finish(void *ctx, bool whole, struct err *e)
 {
     struct file_transport *t = ctx;
-    return whole ? file_sink_finish(t->sink, e) : 0;
+    if (!whole)
+        return 0;
+    /* Only an input that was read to its end tells that there is nothing behind it. */
+    TRY(drop_lines(t, t->last_line + 1, INT64_MAX, e));
+    return file_sink_finish(t->sink, e);
 }
 
 static void close_files(void *ctx)
@@ -127,11 +132,12 @@ static char *full_path(const char *input)
 {
     if (strcmp(input, "-") == 0)
         return strdup(input);
-    return realpath(input, NULL);
+    char *path = realpath(input, NULL);
+    return path ? path : strdup(input); /* a pipe has no path of its own */
 }
 
-int transport_open_files(const char *input, const char *output, struct shared_store *store,
-                         struct transport *out, struct err *e)
+int transport_open_files(const char *input, const char *output, size_t queue_max,
+                         struct shared_store *store, struct transport *out, struct err *e)
 {
     struct file_transport *t = calloc(1, sizeof *t);
     if (!t)
@@ -149,8 +155,9 @@ int transport_open_files(const char *input, const char *output, struct shared_st
     TRY_OUT(rc, file_sink_open(output, t->path, store->store, false, &t->sink, e));
     *out = (struct transport){.ctx = t,
                               .unique_ids = true,
-                              .may_block = true,
+                              .queue_max = queue_max,
                               .take = take,
+                              .stop = stop,
                               .deliver = deliver,
                               .progress = progress,
                               .finish = finish,

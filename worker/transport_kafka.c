@@ -1,12 +1,18 @@
 #include "transport.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "io/queue_kafka.h"
 
-enum { POLL_MS = 100 };
+enum {
+    POLL_MS = 100,
+    QUEUE_SLACK = 1024, /* records that were on their way when consumption paused */
+};
 
 struct kafka_transport {
     struct kafka_source *source;
@@ -14,7 +20,8 @@ struct kafka_transport {
     struct shared_store *store;
     char *results_topic;
     bool exit_when_empty;
-    struct kafka_record *record; /* what take lent out last */
+    struct kafka_record *record;            /* what take lent out last */
+    bool acknowledged[TRANSPORT_BATCH_MAX]; /* of the batch that deliver works on */
 };
 
 static int take(void *ctx, struct transport_input *in, enum transport_event *event,
@@ -44,36 +51,78 @@ static int take(void *ctx, struct transport_input *in, enum transport_event *eve
     return 0;
 }
 
+/* What a reader of the topic gets in place of a line that the broker refuses for its size. */
+static int send_refusal(struct kafka_transport *t, const struct kafka_message *refused,
+                        struct err *e)
+{
+    log_error(
+        "the result of %s has %zu bytes, more than %s takes; it stays in the database, and "
+        "an error goes to the topic",
+        refused->custom_id, refused->value_length, t->results_topic);
+    json_t *line =
+        json_pack("{s:s, s:s, s:n, s:{s:s, s:s}}", "custom_id", refused->custom_id, "status",
+                  "failed", "response", "error", "code", "result_too_large", "message",
+                  "the result is larger than the topic takes; it is in the worker's "
+                  "database");
+    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    json_decref(line);
+    if (!text)
+        return ERR_SET(e, ERR_NOMEM, "no memory for a result");
+    struct kafka_message message = *refused;
+    message.value = text;
+    message.value_length = strlen(text);
+    const int rc = kafka_sink_send(t->sink, &message, 1, e);
+    free(text);
+    return rc;
+}
+
+/* Results are keyed by job, so that a compacted topic keeps one of each. */
+static struct kafka_message message_of(const struct kafka_transport *t,
+                                       const struct transport_output *o)
+{
+    return (struct kafka_message){.topic = t->results_topic,
+                                  .key = o->custom_id,
+                                  .key_length = strlen(o->custom_id),
+                                  .value = o->line,
+                                  .value_length = strlen(o->line),
+                                  .custom_id = o->custom_id};
+}
+
+/* Sends what of the batch is not acknowledged yet; a retry repeats only that. */
 static int send(struct kafka_transport *t, const struct transport_output *outputs, size_t n,
                 struct err *e)
 {
-    struct kafka_message *messages = calloc(n + 1, sizeof messages[0]);
-    if (!messages)
-        return ERR_SET(e, ERR_NOMEM, "no memory for %zu results", n);
+    struct kafka_message messages[TRANSPORT_BATCH_MAX];
+    size_t output_of[TRANSPORT_BATCH_MAX];
+    int codes[TRANSPORT_BATCH_MAX];
     size_t n_messages = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct transport_output *o = &outputs[i];
-        if (!o->line)
+        if (!outputs[i].line || t->acknowledged[i])
             continue;
-        const char *key = o->key ? o->key : o->custom_id;
-        messages[n_messages++] = (struct kafka_message){.topic = t->results_topic,
-                                                        .key = key,
-                                                        .key_length = strlen(key),
-                                                        .value = o->line,
-                                                        .value_length = strlen(o->line),
-                                                        .custom_id = o->custom_id};
+        output_of[n_messages] = i;
+        messages[n_messages++] = message_of(t, &outputs[i]);
     }
-    const int rc = n_messages > 0 ? kafka_sink_send(t->sink, messages, n_messages, e) : 0;
-    free(messages);
-    return rc;
+    if (n_messages == 0)
+        return 0;
+    struct err why = {0};
+    int rc = kafka_sink_send_each(t->sink, messages, n_messages, codes, &why);
+    for (size_t i = 0; i < n_messages; i++) {
+        if (codes[i] == ERR_LIMIT)
+            codes[i] = send_refusal(t, &messages[i], e);
+        t->acknowledged[output_of[i]] = codes[i] == 0;
+        if (codes[i] != 0 && codes[i] != ERR_LIMIT)
+            rc = ERR_SET_FLAGS(e, codes[i], why.flags, "%s", why.text);
+    }
+    for (size_t i = 0; i < n_messages; i++)
+        if (codes[i] != 0)
+            return rc;
+    return 0;
 }
 
 static int mark(struct kafka_transport *t, const struct transport_output *outputs, size_t n,
                 struct err *e)
 {
-    const struct job_source **sources = calloc(n + 1, sizeof sources[0]);
-    if (!sources)
-        return ERR_SET(e, ERR_NOMEM, "no memory for %zu results", n);
+    const struct job_source *sources[TRANSPORT_BATCH_MAX];
     size_t n_sources = 0;
     for (size_t i = 0; i < n; i++)
         if (outputs[i].line)
@@ -81,7 +130,6 @@ static int mark(struct kafka_transport *t, const struct transport_output *output
     pthread_mutex_lock(&t->store->lock);
     const int rc = store_mark_published(t->store->store, sources, n_sources, e);
     pthread_mutex_unlock(&t->store->lock);
-    free(sources);
     return rc;
 }
 
@@ -90,8 +138,10 @@ static int mark(struct kafka_transport *t, const struct transport_output *output
 static int deliver(void *ctx, const struct transport_output *outputs, size_t n, struct err *e)
 {
     struct kafka_transport *t = ctx;
+    ASSERT(n <= TRANSPORT_BATCH_MAX);
     TRY(send(t, outputs, n, e));
     TRY(mark(t, outputs, n, e));
+    memset(t->acknowledged, 0, sizeof t->acknowledged);
     for (size_t i = 0; i < n; i++)
         kafka_source_settle(t->source, outputs[i].source->topic, outputs[i].source->partition,
                             outputs[i].source->offset);
@@ -149,6 +199,7 @@ int transport_open_kafka(const struct kafka_options *o, bool exit_when_empty,
     TRY_OUT(rc, kafka_sink_open(o, &t->sink, e));
     TRY_OUT(rc, kafka_source_open(o, &t->source, e));
     *out = (struct transport){.ctx = t,
+                              .queue_max = o->inflight_jobs_max + QUEUE_SLACK,
                               .take = take,
                               .deliver = deliver,
                               .progress = progress,

@@ -376,7 +376,7 @@ static void a_path_that_is_no_model_file_says_why(void **state)
         int code;
         const char *text;
     } cases[] = {
-        {"/no/such/model.gguf", ERR_IO, "cannot be opened: No such file"},
+        {"/no/such/model.gguf", ERR_NOTFOUND, "cannot be opened: No such file"},
         {"/tmp", ERR_IO, "is a folder; name the .gguf file in it"},
         {"/dev/null", ERR_IO, "is not an ordinary file"},
         {fifo, ERR_IO, "is not an ordinary file"},

@@ -279,7 +279,7 @@ static void results_come_in_four_forms(void **state)
         s,
         (struct report_results_options){.form = REPORT_TABLE, .status = "failed", .limit = 1},
         1);
-    assert_says(text, "q-4        failed       0   -  invalid_json_line: line 4: inv");
+    assert_says(text, "q-4        failed       0   -  question 4?  invalid_json_line: lin");
     free(text);
     text =
         results(s, (struct report_results_options){.form = REPORT_JSON, .run_id = "night"}, 5);

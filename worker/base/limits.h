@@ -8,17 +8,18 @@
 #include <assert.h>
 
 /* Job input. */
-#define JOB_BYTES_MAX        (16u << 20) /* one job line or record value */
-#define JOB_JSON_DEPTH_MAX   64          /* nesting of objects and arrays */
-#define JOB_NUMBER_BYTES_MAX 64          /* length of one number token */
-#define JOB_ID_BYTES_MAX     512         /* custom_id, run_id */
-#define JOB_DOCUMENTS_MAX    1024
-#define JOB_MESSAGES_MAX     1024
-#define JOB_STOPS_MAX        16
-#define JOB_STOP_BYTES_MAX   256
-#define JOB_BIAS_MAX         1024
-#define JOB_STOP_TOKENS_MAX  32
-#define JOB_METADATA_PAIRS   16
+#define JOB_BYTES_MAX          (16u << 20) /* one job line or record value */
+#define JOB_JSON_DEPTH_MAX     64          /* nesting of objects and arrays */
+#define JOB_NUMBER_BYTES_MAX   64          /* length of one number token */
+#define JOB_ID_BYTES_MAX       512         /* custom_id, run_id */
+#define JOB_DOCUMENTS_MAX      1024
+#define JOB_MESSAGES_MAX       1024
+#define JOB_STOPS_MAX          16
+#define JOB_STOP_BYTES_MAX     256
+#define JOB_BIAS_MAX           1024
+#define JOB_STOP_TOKENS_MAX    32
+#define JOB_METADATA_PAIRS     16
+#define JOB_METADATA_BYTES_MAX 65536
 
 /* Model files; the reasons are in model/gguf.h. */
 #define GGUF_KV_MAX           65536

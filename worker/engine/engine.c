@@ -336,8 +336,9 @@ static size_t append_text(const struct engine *eng, struct seq *seq, int32_t tok
         piece.data++;
         piece.length--;
     }
+    const size_t before = seq->text.length;
     buf_append(&seq->text, piece.data, piece.length);
-    return piece.length;
+    return seq->text.length - before; /* 0 when there was no memory */
 }
 
 static bool is_stop_token(const struct seq *seq, int32_t token)

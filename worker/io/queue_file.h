@@ -21,8 +21,9 @@
  * What is not ours is not overwritten: a file that holds bytes which this run did not write
  * (or whose line end at `good` is gone) is refused, unless the caller says overwrite.
  *
- * On stdout nothing can be cut off or synced: each opening writes all stored lines, so that the
- * output of one process is whole (and would hold a stale line).
+ * On stdout nothing can be cut off or synced: opening takes all marks back and writes nothing;
+ * each known line is written again when its input is read, so that the output of one process is
+ * whole and holds the lines of this input only.
  */
 #ifndef SHEAF_QUEUE_FILE_H
 #define SHEAF_QUEUE_FILE_H
@@ -47,6 +48,9 @@ struct file_source;
 /* path "-" is stdin. */
 int file_source_open(const char *path, struct file_source **out, struct err *e);
 int file_source_next(struct file_source *f, struct file_line *line, struct err *e);
+/* Makes a call that waits for input return ERR_CANCELLED within 0.1 s, now or later. Thread:
+ * any. */
+void file_source_stop(struct file_source *f);
 /* For a progress line. *total -1: not known (a pipe). */
 void file_source_progress(const struct file_source *f, int64_t *read, int64_t *total);
 void file_source_close(struct file_source *f); /* accepts NULL */

@@ -234,7 +234,8 @@ int file_sink_open(const char *path, const char *topic, struct store *store, boo
     int code = f->topic ? 0 : ERR_SET(e, ERR_NOMEM, "out of memory");
     if (code == 0)
         code = strcmp(path, "-") == 0 ? open_stdout(f, e) : open_output(f, path, overwrite, e);
-    if (code == 0)
+    /* On stdout each known line comes again when its input is read: it may be another input. */
+    if (code == 0 && strcmp(path, "-") != 0)
         code = replay_unpublished(f, e);
     if (code != 0) {
         file_sink_close(f);

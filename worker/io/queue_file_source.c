@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,10 +15,11 @@
 
 #include "base/limits.h"
 
-enum { CHUNK_BYTES = 64 << 10, LINE_BYTES_MAX = JOB_BYTES_MAX + 1 };
+enum { CHUNK_BYTES = 64 << 10, LINE_BYTES_MAX = JOB_BYTES_MAX + 1, STOP_LATENCY_MS = 100 };
 
 struct file_source {
     int fd;
+    _Atomic bool stop;
     char *path;
     int64_t bytes_read, bytes_total;
     int64_t number;
@@ -60,9 +63,25 @@ int file_source_open(const char *path, struct file_source **out, struct err *e)
     return 0;
 }
 
+void file_source_stop(struct file_source *f)
+{
+    atomic_store(&f->stop, true);
+}
+
+/* A pipe may stay silent for ever; whoever stops the run must not wait for it. */
+static int wait_for_input(struct file_source *f, struct err *e)
+{
+    struct pollfd input = {.fd = f->fd, .events = POLLIN};
+    while (poll(&input, 1, STOP_LATENCY_MS) <= 0)
+        if (atomic_load(&f->stop))
+            return ERR_SET(e, ERR_CANCELLED, "%s: stopped", f->path);
+    return 0;
+}
+
 /* chunk_end 0: the file has ended. */
 static int refill(struct file_source *f, struct err *e)
 {
+    TRY(wait_for_input(f, e));
     ssize_t got;
     do
         got = read(f->fd, f->chunk, sizeof f->chunk);
