@@ -496,15 +496,11 @@ static void free_leftovers(struct pipeline *p)
         outcome_free(outcome);
 }
 
-static uint64_t count_unanswered(const struct pipeline *p)
-{
-    return p->taken - p->known - p->succeeded - p->failed;
-}
-
 /* Nothing was left out: an end of input that came with a signal may be a writer's death. */
 static bool is_whole(const struct pipeline *p)
 {
-    return p->input_ended && count_unanswered(p) == 0 && signals_received() == 0;
+    return p->input_ended && p->taken == p->known + p->succeeded + p->failed &&
+           signals_received() == 0;
 }
 
 static int run_stages(struct pipeline *p, struct err *e)
@@ -550,7 +546,6 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
         .failed = p.failed,
         .prompt_tokens = p.prompt_tokens,
         .completion_tokens = p.completion_tokens,
-        .unanswered = count_unanswered(&p),
         .stopped = !is_whole(&p),
     };
     queue_close(p.admitted);

@@ -38,8 +38,7 @@ struct pipeline_totals {
     uint64_t failed;
     uint64_t prompt_tokens;
     uint64_t completion_tokens;
-    uint64_t unanswered; /* taken, but left for the next start */
-    bool stopped;        /* by a signal, before everything was taken and answered */
+    bool stopped; /* by a signal, before everything was taken and answered */
 };
 
 /* Runs until the transport ends or a signal stops it. */

@@ -189,7 +189,7 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
         say_totals(setup, totals);
     if (rc != 0 || ended != 0)
         return cli_exit_code(e);
-    if (totals->unanswered > 0)
+    if (totals->stopped && transport->has_end)
         return EX_TEMPFAIL; /* start it again */
     return totals->failed > 0 ? EXIT_SOME_FAILED : 0;
 }

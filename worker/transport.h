@@ -48,6 +48,7 @@ struct transport_progress {
 
 struct transport {
     void *ctx;
+    bool has_end;    /* stopping before it leaves work undone; a topic has none */
     bool unique_ids; /* a custom_id may come only once */
     size_t
         queue_max; /* inputs that may wait for the engine; what take must not wait for fits */

@@ -154,6 +154,7 @@ int transport_open_files(const char *input, const char *output, size_t queue_max
     file_source_progress(t->source, &read, &t->bytes_total);
     TRY_OUT(rc, file_sink_open(output, t->path, store->store, false, &t->sink, e));
     *out = (struct transport){.ctx = t,
+                              .has_end = true,
                               .unique_ids = true,
                               .queue_max = queue_max,
                               .take = take,
