@@ -11,7 +11,8 @@
 
 enum {
     POLL_MS = 100,
-    QUEUE_SLACK = 1024, /* records that were on their way when consumption paused */
+    RESULT_PARTITIONS = 4, /* of a result topic that is not there yet */
+    QUEUE_SLACK = 1024,    /* records that were on their way when consumption paused */
 };
 
 struct kafka_transport {
@@ -197,6 +198,8 @@ int transport_open_kafka(const struct kafka_options *o, bool exit_when_empty,
         goto out;
     }
     TRY_OUT(rc, kafka_sink_open(o, &t->sink, e));
+    /* Now, not when the first answers are ready. A topic that exists is left as it is. */
+    TRY_OUT(rc, kafka_sink_create_topic(t->sink, o->results_topic, RESULT_PARTITIONS, NULL, e));
     TRY_OUT(rc, kafka_source_open(o, &t->source, e));
     *out = (struct transport){.ctx = t,
                               .queue_max = o->inflight_jobs_max + QUEUE_SLACK,

@@ -32,7 +32,6 @@ static const char *const end_texts[] = {
     "[EOT]",
     "[EOS]",
     "<|end_of_text|>",
-    "<|endofprompt|>",
     "<end_of_utterance>",
     "<eos>",
     "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>", /* DeepSeek; octal: e is
