@@ -184,12 +184,15 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
     };
     const int rc = pipeline_run(&o, totals, e);
     const char *status = rc != 0 ? "failed" : totals->stopped ? "cancelled" : "completed";
-    const int ended = store_end_run(setup->store.store, setup->run_id, status, rc ? NULL : e);
+    int64_t n_failed = 0;
+    int ended = store_end_run(setup->store.store, setup->run_id, status, rc ? NULL : e);
+    if (rc == 0 && ended == 0)
+        ended = store_count_failed(setup->store.store, setup->run_id, &n_failed, e);
     if (rc == 0 && !quiet)
         say_totals(setup, totals);
     if (rc != 0 || ended != 0)
         return cli_exit_code(e);
     if (totals->stopped && transport->has_end)
         return EX_TEMPFAIL; /* start it again */
-    return totals->failed > 0 ? EXIT_SOME_FAILED : 0;
+    return n_failed > 0 ? EXIT_SOME_FAILED : 0;
 }

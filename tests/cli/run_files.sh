@@ -51,6 +51,10 @@ lines_are 5 mixed.out
 sql mixed.db "SELECT count(*) FROM v_jobs WHERE status = 'succeeded'" 4
 sql mixed.db "SELECT offset FROM v_jobs WHERE status = 'failed'" 3
 
+it 'still exits 1 when it is started again and finds nothing left to do'
+run sheaf run -i mixed.jsonl -o mixed.out --db mixed.db
+code_is 1
+
 it 'gives an OpenAI line an OpenAI answer'
 tr '\n' ' ' >openai.jsonl <<'TEXT'
 {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",

@@ -51,6 +51,8 @@ struct store_run {
 };
 /* Inserts or re-opens a run; re-opening a run with another model is ERR_STATE. */
 int store_begin_run(struct store *s, const struct store_run *run, struct err *e);
+/* Jobs of the run that have no answer but an error, by whichever start. */
+int store_count_failed(struct store *s, const char *run_id, int64_t *n, struct err *e);
 /* status: completed | cancelled | failed. */
 int store_end_run(struct store *s, const char *run_id, const char *status, struct err *e);
 

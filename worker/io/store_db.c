@@ -52,6 +52,7 @@ static const char *const texts[STORE_SQL_COUNT] = {
         "= coalesce(?5, label) "
         "WHERE run_id = ?1",
     [SQL_RUN_END] = "UPDATE runs SET status = ?2, ended_at = ?3 WHERE run_id = ?1",
+    [SQL_RUN_FAILED] = "SELECT count(*) FROM jobs WHERE run_id = ?1 AND status <> 'succeeded'",
     [SQL_FIND_RECORD] = FIND_COLUMNS "AND j.is_file = 0",
     [SQL_FIND_LINE] = FIND_COLUMNS "AND j.is_file = 1 AND j.run_id = ?5",
     [SQL_JOB_INSERT] = job_insert,

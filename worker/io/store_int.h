@@ -14,6 +14,7 @@ enum store_sql {
     SQL_RUN_INSERT,
     SQL_RUN_REOPEN,
     SQL_RUN_END,
+    SQL_RUN_FAILED,
     SQL_FIND_RECORD,
     SQL_FIND_LINE,
     SQL_JOB_INSERT,

@@ -96,3 +96,17 @@ int store_end_run(struct store *s, const char *run_id, const char *status, struc
         return ERR_SET(e, ERR_NOTFOUND, "%s: no run %s", s->path, run_id);
     return 0;
 }
+
+int store_count_failed(struct store *s, const char *run_id, int64_t *n, struct err *e)
+{
+    sqlite3_stmt *st;
+    TRY(store_prepare(s, SQL_RUN_FAILED, &st, e));
+    TRY(store_bind_texts(s, st, &run_id, 1, e));
+    int code = 0;
+    if (sqlite3_step(st) == SQLITE_ROW)
+        *n = sqlite3_column_int64(st, 0);
+    else
+        code = store_fail(s, e, "count the failed jobs");
+    sqlite3_reset(st);
+    return code;
+}
