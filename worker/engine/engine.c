@@ -329,13 +329,8 @@ static void sample_item(void *ctx, size_t item, size_t thread)
 /* Adds the token's text; returns how many bytes came. */
 static size_t append_text(const struct engine *eng, struct seq *seq, int32_t token)
 {
-    struct gguf_str piece = tokenizer_piece(eng->model->tokenizer, token);
-    const bool first = seq->text.length == 0 && seq_n_output(seq) == 1;
-    if (first && piece.length > 0 && piece.data[0] == ' ' &&
-        tokenizer_strips_leading_space(eng->model->tokenizer)) {
-        piece.data++;
-        piece.length--;
-    }
+    const struct gguf_str piece =
+        tokenizer_next_piece(eng->model->tokenizer, token, &seq->text_start);
     const size_t before = seq->text.length;
     buf_append(&seq->text, piece.data, piece.length);
     return seq->text.length - before; /* 0 when there was no memory */

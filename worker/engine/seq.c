@@ -44,6 +44,7 @@ int seq_open(const struct seq_request *req, size_t context, struct seq **out, st
     seq->capacity = req->n_prompt + (req->max_tokens < room ? req->max_tokens : room);
     seq->req = *req;
     seq->n_prompt = seq->n_tokens = req->n_prompt;
+    seq->text_start = true;
     seq->stop_index = -1;
     seq->stop_token = TOKEN_NONE;
     seq->submitted_us = clock_mono_us();

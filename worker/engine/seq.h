@@ -40,6 +40,7 @@ struct seq {
     size_t n_pages;
 
     struct buf text; /* decoded output */
+    bool text_start; /* of tokenizer_next_piece */
     enum finish_reason reason;
     int stop_index;
     int32_t stop_token;

@@ -244,11 +244,6 @@ int tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t n, 
     return buf_ok(out) ? 0 : ERR_SET(e, ERR_NOMEM, "no memory to decode %zu tokens", n);
 }
 
-bool tokenizer_strips_leading_space(const struct tokenizer *tok)
-{
-    return tok->model == TOKENIZER_SPM && tok->add_space_prefix;
-}
-
 size_t tokenizer_vocab_size(const struct tokenizer *tok)
 {
     return tok->n_vocab;

@@ -73,8 +73,6 @@ struct gguf_str tokenizer_token_text(const struct tokenizer *tok, int32_t id);
 struct buf;
 int tokenizer_decode(const struct tokenizer *tok, const int32_t *ids, size_t n, struct buf *out,
                      struct err *e);
-/* True when decode drops one leading space of a text's first token (SentencePiece). */
-bool tokenizer_strips_leading_space(const struct tokenizer *tok);
 
 size_t tokenizer_vocab_size(const struct tokenizer *tok);
 const char *tokenizer_kind(const struct tokenizer *tok); /* "bpe/smollm", "spm" */
