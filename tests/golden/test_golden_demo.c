@@ -288,7 +288,8 @@ static void free_greedy_texts_follow_the_reference(void **state)
     const char *isa = isas[kernel_sets(isas) - 1];
     struct engine *eng = golden_open_engine(model, isa, ACT_INT8, KV_BF16, &options);
     struct err e = {0};
-    for (size_t i = 0; i < 24; i++) {
+    const size_t n_jobs = is_slow(isa) ? 2 : 24;
+    for (size_t i = 0; i < n_jobs; i++) {
         size_t n_prompt;
         json_t *job = json_array_get(jobs, i);
         int32_t *prompt = golden_ids(json_object_get(job, "prompt_ids"), &n_prompt);
@@ -324,7 +325,7 @@ static void free_greedy_texts_follow_the_reference(void **state)
             n_done++;
         }
     }
-    assert_int_equal(n_done, 24);
+    assert_int_equal(n_done, n_jobs);
     printf("    free greedy, %s: %zu of 24 texts identical to exact maths (llama.cpp: 9)\n",
            isa, n_identical);
     engine_close(eng);
