@@ -11,7 +11,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
-SECONDS_MAX = 600
+SECONDS_MAX = 1200
 OUTPUT_BYTES_MAX = 4 << 20
 
 
