@@ -1,13 +1,14 @@
 . "$CLI_TESTS/lib.sh"
 write_jobs 40 >in.jsonl
 
+count_stored() { sqlite3 -readonly -cmd '.timeout 1000' stop.db 'SELECT count(*) FROM v_jobs'; }
+
 # start_run ARGS...: a run in the background that is stopped after its first answer is stored.
 start_run() {
     "$SHEAF" run "$@" 2>err &
     pid=$!
     for _ in $(seq 600); do
-        [ -e stop.db ] && [ "$(sqlite3 -cmd '.timeout 1000' stop.db 'SELECT count(*) FROM v_jobs' \
-            2>/dev/null || echo 0)" -gt 0 ] && return
+        [ "$(count_stored 2>/dev/null || echo 0)" -gt 0 ] && return
         sleep 0.05
     done
 }
