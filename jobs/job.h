@@ -112,7 +112,6 @@ struct job {
     char *prefix_group; /* hex hash of system + documents; or NULL */
     int32_t *tokens;    /* the prompt */
     size_t n_tokens;
-    size_t n_prefix_tokens; /* of them before the question: what a group shares */
 };
 
 void job_free(struct job *job);                         /* accepts NULL */

@@ -226,14 +226,19 @@ static void set_reason(struct result *r, const struct seq_result *s)
         snprintf(r->stop_reason, sizeof r->stop_reason, "token %d", s->stop_token);
 }
 
+/* The submitter's clock may be ahead of ours. */
+static int64_t queue_us_of(const struct job *job)
+{
+    const int64_t waited_us = job->admitted_wall_us - job->source.timestamp_us;
+    return waited_us > 0 ? waited_us : 0;
+}
+
 /* The definitions are in result.h. */
 static void set_metrics(struct result *r, const struct seq_result *s)
 {
     const struct job *job = r->job;
     struct result_metrics *m = &r->metrics;
-    m->queue_us = job->admitted_wall_us - job->source.timestamp_us;
-    if (m->queue_us < 0) /* the submitter's clock may be ahead */
-        m->queue_us = 0;
+    m->queue_us = queue_us_of(job);
     m->group_wait_us = s->scheduled_us - job->admitted_us;
     m->prefill_us = s->first_token_us - s->scheduled_us;
     m->ttft_us = s->first_token_us - job->admitted_us;
@@ -276,9 +281,6 @@ struct result *answer_failure_take(const struct answer_context *ctx, struct job 
     r->error = job->error;
     r->status =
         strcmp(job->error.code, "deadline_exceeded") == 0 ? RESULT_EXPIRED : RESULT_FAILED;
-    r->metrics.queue_us = job->admitted_wall_us - job->source.timestamp_us;
-    if (r->metrics.queue_us < 0)
-        r->metrics.queue_us = 0;
-    r->metrics.prompt_tokens = 0;
+    r->metrics.queue_us = queue_us_of(job);
     return r;
 }
