@@ -59,12 +59,8 @@ static int check_job(struct check *c, struct job *job, struct err *e)
 
 static int check_line(struct check *c, const struct file_line *line, struct err *e)
 {
-    const struct job_source source = {
-        .topic = (char *)(uintptr_t)c->path, .offset = line->number, .is_file = true};
-    const struct job_parse_options options = {
-        .strict = c->cli->settings.strict, .max_tokens_default = c->cli->settings.max_tokens};
     struct job *job = NULL;
-    TRY(job_parse(line->bytes, line->length, &source, &options, &job, e));
+    TRY(setup_parse_line(&c->cli->settings, c->path, line, &job, e));
     const int rc = check_job(c, job, e);
     job_free(job);
     return rc;

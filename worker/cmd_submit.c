@@ -2,13 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "cli.h"
 #include "io/queue_file.h"
 #include "io/queue_kafka.h"
 #include "job_parse.h"
 #include "prompt.h"
+#include "setup.h"
 
 enum { SEND_BATCH = 256, SEND_BYTES = 16 << 20 };
 
@@ -57,14 +57,8 @@ static int choose_key(const struct job *job, char **key, struct err *e)
 static int add_line(struct submission *s, const char *path, const struct file_line *line,
                     struct err *e)
 {
-    const struct job_source source = {.topic = (char *)(uintptr_t)path,
-                                      .offset = line->number,
-                                      .timestamp_us = clock_wall_us(),
-                                      .is_file = true};
-    const struct job_parse_options options = {
-        .strict = s->cli->settings.strict, .max_tokens_default = s->cli->settings.max_tokens};
     struct job *job = NULL;
-    TRY(job_parse(line->bytes, line->length, &source, &options, &job, e));
+    TRY(setup_parse_line(&s->cli->settings, path, line, &job, e));
     if (job->error.status != 0) {
         s->bad++;
         log_warn("%s line %lld: %s", path, (long long)line->number, job->error.message);

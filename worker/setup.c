@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli.h"
+#include "io/queue_file.h"
+#include "job_parse.h"
 
 #define DEMO_MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -41,6 +43,18 @@ int setup_open_model(const struct settings *s, struct model **out, struct err *e
         rc = model_open(path, out, e);
     free(path);
     return rc;
+}
+
+int setup_parse_line(const struct settings *s, const char *path, const struct file_line *line,
+                     struct job **out, struct err *e)
+{
+    const struct job_source source = {.topic = (char *)(uintptr_t)path,
+                                      .offset = line->number,
+                                      .timestamp_us = clock_wall_us(),
+                                      .is_file = true};
+    const struct job_parse_options options = {.strict = s->strict,
+                                              .max_tokens_default = s->max_tokens};
+    return job_parse(line->bytes, line->length, &source, &options, out, e);
 }
 
 static int choose_formats(const struct settings *s, struct engine_options *out, struct err *e)

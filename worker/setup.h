@@ -13,6 +13,11 @@ char *setup_model_path(const struct settings *s);
 int setup_open_model(const struct settings *s, struct model **out, struct err *e);
 int setup_engine_options(const struct settings *s, struct engine_options *out, struct err *e);
 
+struct file_line;
+/* The job of a file's line, parsed as a worker would. */
+int setup_parse_line(const struct settings *s, const char *path, const struct file_line *line,
+                     struct job **out, struct err *e);
+
 /* A model with its engine and a database, ready for a pipeline. */
 struct setup {
     struct model *model;
