@@ -253,7 +253,8 @@ const struct command cmd_bench = {
             "  sheaf bench engine --prompt-tokens 2048 --json",
     .takes = CLI_JSON | CLI_PROMPT_TOKENS,
     .settings =
-        "model threads step_tokens prefill.chunk_tokens context kv.mb kv.type activations",
+        "model threads step_tokens prefill.chunk_tokens context kv.mb kv.type activations "
+        "chunked_prefill prefix_cache shared_attention",
     .args_max = 1,
     .run = run,
 };

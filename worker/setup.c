@@ -65,6 +65,11 @@ static int choose_formats(const struct settings *s, struct engine_options *out, 
     const bool is_int8 = strcmp(s->activations, "int8") == 0;
     if (!is_int8 && strcmp(s->activations, "f32") != 0)
         return ERR_SET(e, ERR_CONFIG, "activations=%s is not one of int8, f32", s->activations);
+    const bool is_demand = strcmp(s->prefix_evict, "demand") == 0;
+    if (!is_demand && strcmp(s->prefix_evict, "lru") != 0)
+        return ERR_SET(e, ERR_CONFIG, "prefix_cache.evict=%s is not one of demand, lru",
+                       s->prefix_evict);
+    out->evicts_by_demand = is_demand;
     out->kv_type = is_bf16 ? KV_BF16 : KV_F32;
     out->activations = is_int8 ? ACT_INT8 : ACT_F32;
     return 0;
@@ -79,6 +84,10 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
         .chunk_tokens = (size_t)s->chunk_tokens,
         .context = (size_t)s->context,
         .kv_bytes = (size_t)s->kv_mb << 20,
+        .prefix_cache = s->prefix_cache,
+        .prefix_tokens_min = (size_t)s->prefix_tokens_min,
+        .shared_attention = s->shared_attention,
+        .whole_prompts = !s->chunked_prefill,
     };
     return choose_formats(s, out, e);
 }

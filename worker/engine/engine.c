@@ -276,6 +276,19 @@ bool engine_has_room(const struct engine *eng)
     return sched_n_running(eng->sched) + sched_n_waiting(eng->sched) < eng->options.batch;
 }
 
+int engine_want(struct engine *eng, const char *salt, const int32_t *prompt, size_t n_prompt,
+                struct prefix_path **out, struct err *e)
+{
+    (void)eng, (void)salt, (void)prompt, (void)n_prompt, (void)e;
+    *out = NULL;
+    return 0;
+}
+
+void engine_unwant(struct engine *eng, struct prefix_path *path)
+{
+    (void)eng, (void)path;
+}
+
 void engine_cancel_all(struct engine *eng)
 {
     eng->cancel = true;

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/prefix.h"
 #include "engine/sample.h"
 #include "kernels.h"
 #include "model/model.h"
@@ -36,6 +37,12 @@ struct engine_options {
                             at most a quarter of the machine's memory */
     enum kv_type kv_type;
     enum act_kind activations; /* ACT_INT8 is fast; ACT_F32 is the reference */
+    /* The levers; each changes speed only. */
+    bool prefix_cache;        /* computed prefixes are kept and shared */
+    size_t prefix_tokens_min; /* shorter ones are not */
+    bool evicts_by_demand;    /* what queued prompts need goes last */
+    bool shared_attention;    /* rows of several sequences read a shared page together */
+    bool whole_prompts;       /* no chunks: a prompt runs alone until it is done */
 };
 
 /* What engine_open took, for the start-up print and the database. */
@@ -68,7 +75,8 @@ struct seq_request {
     size_t n_stops;
     const int32_t *stop_tokens; /* copied */
     size_t n_stop_tokens;
-    void *user; /* comes back with the result */
+    const char *salt; /* prompts share cached prefixes only under the same salt; NULL is "" */
+    void *user;       /* comes back with the result */
 };
 
 struct seq_result {
@@ -81,7 +89,9 @@ struct seq_result {
     const char *text; /* decoded bytes, cut before the stop string */
     size_t text_bytes;
     size_t n_prompt;
-    size_t n_cached; /* prompt tokens that came from the prefix cache */
+    size_t n_cached;       /* prompt tokens that came from the prefix cache */
+    enum prefix_miss miss; /* why the token at miss_at was not among them */
+    size_t miss_at;
     size_t n_steps;  /* engine steps that computed a row of it */
     size_t n_chunks; /* of them with prompt rows */
     size_t n_preempted;
@@ -103,6 +113,7 @@ struct engine_counters {
     uint64_t cached_tokens;
     uint64_t generated_tokens;
     uint64_t preemptions;
+    struct prefix_counters prefix;
     int64_t busy_us;    /* inside engine_step */
     int64_t prefill_us; /* steps' time, shared out by rows */
     int64_t decode_us;
@@ -124,6 +135,13 @@ const struct kernels *engine_kernels(const struct engine *eng);
 int engine_submit(struct engine *eng, const struct seq_request *req, struct err *e);
 size_t engine_active(const struct engine *eng); /* submitted, result not yet collected */
 bool engine_has_room(const struct engine *eng); /* another sequence would run at once */
+
+/* Tells the cache of a prompt that will be submitted later, so that its prefix is kept.
+ * ERR_NOMEM only; end it with engine_unwant (accepts NULL) once the prompt is submitted or
+ * given up. */
+int engine_want(struct engine *eng, const char *salt, const int32_t *prompt, size_t n_prompt,
+                struct prefix_path **out, struct err *e);
+void engine_unwant(struct engine *eng, struct prefix_path *path);
 
 /* Computes one step; *worked is false when there was nothing to do. */
 int engine_step(struct engine *eng, bool *worked, struct err *e);
