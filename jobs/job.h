@@ -26,6 +26,7 @@ struct job_source {
     int32_t partition;
     int64_t offset;       /* Kafka offset, or 1-based line number */
     int64_t timestamp_us; /* wall; when the job was submitted, or read from the file */
+    uint64_t lease;       /* of the partition, as its reader counts; 0 for files */
     bool is_file;
 };
 
@@ -112,6 +113,8 @@ struct job {
     char *prefix_group; /* hex hash of system + documents; or NULL */
     int32_t *tokens;    /* the prompt */
     size_t n_tokens;
+    size_t group_jobs;    /* of its group in the window when its turn came */
+    size_t shared_tokens; /* that they share */
 };
 
 void job_free(struct job *job);                         /* accepts NULL */

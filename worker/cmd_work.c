@@ -74,12 +74,12 @@ const struct command cmd_work = {
         "  sheaf work -b localhost:9092 --db night.db\n"
         "  sheaf work -b localhost:9092 --db night.db --exit-when-empty",
     .takes = CLI_KAFKA | CLI_EXIT_EMPTY,
-    .settings =
-        "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
-        "kv.mb kv.type activations max_tokens seed strict run_id brokers group topic "
-        "results_topic inflight.jobs inflight.mb drain.timeout_s "
-        "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.evict "
-        "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens",
+    .settings = "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
+                "kv.mb kv.type activations max_tokens seed strict run_id brokers group topic "
+                "results_topic inflight.jobs inflight.mb drain.timeout_s "
+                "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.evict "
+                "shared_attention grouping group.open group.max_wait_s window.jobs "
+                "window.tokens window.mb",
     .args_max = 0,
     .run = run,
 };

@@ -1,11 +1,11 @@
 /*
- * The worker's loop: take -> parse -> tokenize -> engine -> emit -> store -> deliver.
+ * The worker's loop: take -> parse -> tokenize -> group -> engine -> emit -> store -> deliver.
  *
  * Three stages, each a thread, a job owned by exactly one of them and handed on through bounded
  * queues:
  *
  *     intake    transport.take, job_parse, answer_tokenize       --admitted-->
- *     engine    engine_submit, engine_step, engine_collect       --outcomes-->
+ *     engine    readahead, engine_submit, engine_step, engine_collect   --outcomes-->
  *     delivery  result_emit, store_put, transport.deliver
  *
  * The engine stage is the caller's thread. Every input that was taken gets exactly one result
