@@ -18,7 +18,7 @@ SELECT j.job_id, j.run_id, j.custom_id, j.status, j.finish_reason, j.stop_reason
        j.turnaround_us / 1000.0 AS turnaround_ms,
        j.prompt_tokens, j.cached_tokens, j.computed_tokens, j.completion_tokens,
        j.draft_tokens, j.accepted_tokens, j.engine_steps, j.prefill_chunks, j.preemptions,
-       j.kv_pages_peak,
+       j.kv_pages_peak, j.miss_reason, j.miss_at, j.group_jobs, j.shared_tokens,
        CASE WHEN j.decode_us > 0 AND j.completion_tokens >= 2
             THEN (j.completion_tokens - 1) * 1e6 / j.decode_us END AS decode_tok_s,
        CASE WHEN j.prompt_tokens > 0
@@ -134,3 +134,36 @@ SELECT run_id, CAST(finished_at / 10 AS INTEGER) * 10 AS time, count(*) AS jobs,
        sum(prompt_tokens) / 10.0 AS prompt_tok_s,
        sum(completion_tokens) / 10.0 AS completion_tok_s
 FROM jobs GROUP BY run_id, CAST(finished_at / 10 AS INTEGER);
+
+-- What the prefix cache did for each group of jobs that start with the same messages or
+-- documents.
+DROP VIEW IF EXISTS v_groups;
+CREATE VIEW v_groups AS
+SELECT run_id, prefix_group, count(*) AS jobs, sum(prompt_tokens) AS prompt_tokens,
+       sum(cached_tokens) AS cached_tokens, sum(computed_tokens) AS computed_tokens,
+       CASE WHEN sum(prompt_tokens) > 0
+            THEN 1.0 * sum(cached_tokens) / sum(prompt_tokens) END AS hit_ratio,
+       avg(ttft_us) / 1000.0 AS mean_ttft_ms,
+       min(finished_at) AS first_finished_at, max(finished_at) AS last_finished_at,
+       min(finished_at) AS time
+FROM jobs WHERE status = 'succeeded' AND prefix_group IS NOT NULL
+GROUP BY run_id, prefix_group;
+
+-- The same for each document; a job that names a document twice counts once.
+DROP VIEW IF EXISTS v_doc_hits;
+CREATE VIEW v_doc_hits AS
+SELECT j.run_id, d.doc_id, count(*) AS jobs, sum(j.prompt_tokens) AS prompt_tokens,
+       sum(j.cached_tokens) AS cached_tokens,
+       CASE WHEN sum(j.prompt_tokens) > 0
+            THEN 1.0 * sum(j.cached_tokens) / sum(j.prompt_tokens) END AS hit_ratio
+FROM (SELECT DISTINCT job_id, doc_id FROM job_documents WHERE doc_id IS NOT NULL) d
+JOIN jobs j ON j.job_id = d.job_id
+WHERE j.status = 'succeeded'
+GROUP BY j.run_id, d.doc_id;
+
+-- Why prompt tokens were computed; the last token of a prompt always is.
+DROP VIEW IF EXISTS v_misses;
+CREATE VIEW v_misses AS
+SELECT run_id, miss_reason, count(*) AS jobs, sum(computed_tokens) AS missed_tokens
+FROM jobs WHERE status = 'succeeded' AND miss_reason IS NOT NULL
+GROUP BY run_id, miss_reason;

@@ -73,19 +73,23 @@ static void bind_us(struct binder *b, const char *name, int64_t us, bool succeed
         bind_s64(b, name, us);
 }
 
-static void bind_count(struct binder *b, const char *name, int64_t count, bool succeeded)
+/* What has no value stays NULL. */
+static void bind_known(struct binder *b, const char *name, int64_t value, bool is_known)
 {
-    (void)succeeded;
-    bind_s64(b, name, count);
+    if (is_known)
+        bind_s64(b, name, value);
 }
 
 static void bind_metrics(struct binder *b, const struct result_metrics *m, bool succeeded)
 {
-#define BIND_US                           bind_us
-#define BIND_COUNT                        bind_count
-#define METRIC(column, field, unit, help) BIND_##unit(b, ":" #column, m->field, succeeded);
+#define BIND_US(name, value)              bind_us(b, name, value, succeeded)
+#define BIND_COUNT(name, value)           bind_s64(b, name, value)
+#define BIND_MISS(name, value)            bind_known(b, name, value, m->miss != NULL)
+#define BIND_GROUP(name, value)           bind_known(b, name, value, m->group_jobs > 0)
+#define METRIC(column, field, unit, help) BIND_##unit(":" #column, m->field);
 #include "schema/metrics.def"
 #undef METRIC
+    bind_text(b, ":miss_reason", m->miss);
 }
 
 static int64_t finished_us(const struct result *r, int64_t now_us)

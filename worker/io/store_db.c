@@ -23,7 +23,7 @@ static const char job_insert[] =
     "INSERT INTO jobs (run_id, custom_id, topic, partition, offset, is_file, payload_sha256, "
     "attempt, result_id, worker_id, dialect, model, prefix_group, status, finish_reason, "
     "stop_reason, error_status, error_code, error_type, error_param, error_message, warnings, "
-    "metadata_json, submitted_at, admitted_at, finished_at, stored_at, "
+    "metadata_json, miss_reason, submitted_at, admitted_at, finished_at, stored_at, "
 #define METRIC(column, field, unit, help) #column ", "
 #include "schema/metrics.def"
 #undef METRIC
@@ -32,7 +32,7 @@ static const char job_insert[] =
     ":status, :finish_reason, :stop_reason, :error_status, :error_code, :error_type, "
     ":error_param, :error_message, :warnings, "
     "CASE WHEN json_valid(:metadata_json) THEN :metadata_json END, "
-    ":submitted_at, :admitted_at, :finished_at, :stored_at, "
+    ":miss_reason, :submitted_at, :admitted_at, :finished_at, :stored_at, "
 #define METRIC(column, field, unit, help) ":" #column ", "
 #include "schema/metrics.def"
 #undef METRIC
