@@ -167,3 +167,83 @@ CREATE VIEW v_misses AS
 SELECT run_id, miss_reason, count(*) AS jobs, sum(computed_tokens) AS missed_tokens
 FROM jobs WHERE status = 'succeeded' AND miss_reason IS NOT NULL
 GROUP BY run_id, miss_reason;
+
+-- Levers on and off side by side, a row for each metric: medians by nearest rank; ratio: how many
+-- times better it is with the lever on (the greater hit ratio or speed, the smaller anything
+-- else); spread: (greatest - smallest) / median, of the worse half.
+DROP VIEW IF EXISTS v_ab;
+CREATE VIEW v_ab AS
+WITH metrics (position, metric, more_is_better) AS (
+    VALUES
+        (1, 'wall_s', 0),
+        (2, 'prefill_s', 0),
+        (3, 'total_tok_s', 1),
+        (4, 'completion_tok_s', 1),
+        (5, 'hit_ratio', 1),
+        (6, 'ttft_p50_ms', 0),
+        (7, 'ttft_p95_ms', 0),
+        (8, 'ttft_cold_p50_ms', 0),
+        (9, 'ttft_warm_p50_ms', 0),
+        (10, 'ttft_warm_p95_ms', 0),
+        (11, 'ttft_short_p95_ms', 0),
+        (12, 'e2e_long_p50_ms', 0),
+        (13, 'tpot_p50_ms', 0),
+        (14, 'tpot_p95_ms', 0),
+        (15, 'decode_step_ms', 0),
+        (16, 'memory_peak_bytes', 0)
+), samples AS (
+    SELECT experiment_id, lever, name, step_tokens, chunk_tokens, lever_on,
+           m.position, m.metric, m.more_is_better,
+           CASE m.metric
+           WHEN 'wall_s' THEN wall_s
+           WHEN 'prefill_s' THEN prefill_s
+           WHEN 'total_tok_s' THEN total_tok_s
+           WHEN 'completion_tok_s' THEN completion_tok_s
+           WHEN 'hit_ratio' THEN hit_ratio
+           WHEN 'ttft_p50_ms' THEN ttft_p50_ms
+           WHEN 'ttft_p95_ms' THEN ttft_p95_ms
+           WHEN 'ttft_cold_p50_ms' THEN ttft_cold_p50_ms
+           WHEN 'ttft_warm_p50_ms' THEN ttft_warm_p50_ms
+           WHEN 'ttft_warm_p95_ms' THEN ttft_warm_p95_ms
+           WHEN 'ttft_short_p95_ms' THEN ttft_short_p95_ms
+           WHEN 'e2e_long_p50_ms' THEN e2e_long_p50_ms
+           WHEN 'tpot_p50_ms' THEN tpot_p50_ms
+           WHEN 'tpot_p95_ms' THEN tpot_p95_ms
+           WHEN 'decode_step_ms' THEN decode_step_ms
+           WHEN 'memory_peak_bytes' THEN memory_peak_bytes
+           END AS value
+    FROM experiments, metrics m
+), ranked AS (
+    SELECT *,
+           row_number() OVER (PARTITION BY experiment_id, lever, step_tokens, chunk_tokens,
+                              position, lever_on ORDER BY value) AS rn,
+           count(*) OVER (PARTITION BY experiment_id, lever, step_tokens, chunk_tokens,
+                          position, lever_on) AS n
+    FROM samples WHERE value IS NOT NULL
+), halves AS (
+    SELECT experiment_id, lever, name, step_tokens, chunk_tokens, position, metric,
+           more_is_better, lever_on, n,
+           max(CASE WHEN rn = (n * 50 + 99) / 100 THEN value END) AS median,
+           1.0 * (max(value) - min(value)) AS width
+    FROM ranked
+    GROUP BY experiment_id, lever, step_tokens, chunk_tokens, position, lever_on
+), pairs AS (
+    SELECT experiment_id, lever, name, step_tokens, chunk_tokens, position, metric,
+           more_is_better,
+           max(CASE WHEN lever_on = 1 THEN n END) AS n_on,
+           max(CASE WHEN lever_on = 0 THEN n END) AS n_off,
+           max(CASE WHEN lever_on = 1 THEN median END) AS median_on,
+           max(CASE WHEN lever_on = 0 THEN median END) AS median_off,
+           max(width / nullif(median, 0)) AS spread
+    FROM halves GROUP BY experiment_id, lever, step_tokens, chunk_tokens, position
+), identical AS (
+    SELECT experiment_id, lever, step_tokens, chunk_tokens, min(identical_share) AS share
+    FROM experiments GROUP BY experiment_id, lever, step_tokens, chunk_tokens
+)
+SELECT p.experiment_id, p.lever, p.name, p.step_tokens, p.chunk_tokens, p.metric,
+       p.n_on, p.n_off, p.median_on, p.median_off,
+       CASE WHEN p.more_is_better THEN 1.0 * p.median_on / nullif(p.median_off, 0)
+            ELSE 1.0 * p.median_off / nullif(p.median_on, 0) END AS ratio,
+       p.spread, i.share AS identical_share, p.position
+FROM pairs p JOIN identical i USING (experiment_id, lever, step_tokens, chunk_tokens)
+ORDER BY p.experiment_id, p.lever, p.step_tokens, p.chunk_tokens, p.position;

@@ -1,4 +1,5 @@
 /* What the schema grows by: the way up from an older database, and views worked by hand. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,8 @@
 #include <cmocka.h>
 #include <sqlite3.h>
 
+#include "io/store_experiment.h"
+#include "report/experiment.h"
 #include "store_make.h"
 
 static struct store *open_as(const char *path, enum store_mode mode)
@@ -32,7 +35,7 @@ static struct store *open_with_run(const char *path)
 /* All rows of a query: columns joined by commas, rows by semicolons. */
 static void expect(struct store *s, const char *sql, const char *expected)
 {
-    char rows[1024] = "";
+    char rows[4096] = "";
     sqlite3_stmt *st = NULL;
     if (sqlite3_prepare_v2(store_handle(s), sql, -1, &st, NULL) != SQLITE_OK)
         fail_msg("%s: %s", sql, sqlite3_errmsg(store_handle(s)));
@@ -220,6 +223,162 @@ static void a_document_named_twice_in_a_job_counts_once(void **state)
     store_close(s);
 }
 
+/* ------------------------------------------------------------------ experiments */
+
+static void two_states_are_measured_in_the_order_a_b_b_a(void **state)
+{
+    (void)state;
+    char order[13] = "";
+    for (size_t i = 0; i < 12; i++)
+        order[i] = "AB"[experiment_state(2, i)];
+    assert_string_equal(order, "ABBAABBAABBA");
+    for (size_t i = 0; i < 12; i++)
+        order[i] = "PQR"[experiment_state(3, i)];
+    assert_string_equal(order, "PQRRQPPQRRQP");
+}
+
+static void quantiles_are_values_that_were_measured(void **state)
+{
+    (void)state;
+    int64_t us[100];
+    for (int i = 0; i < 100; i++)
+        us[i] = 1000 * (100 - i); /* 100 ms down to 1 ms */
+    struct quantiles q = experiment_quantiles(us, 100);
+    assert_true(q.p50 == 50 && q.p95 == 95 && q.p99 == 99);
+    us[0] = 1500;
+    q = experiment_quantiles(us, 1);
+    assert_true(q.p50 == 1.5 && q.p95 == 1.5 && q.p99 == 1.5);
+    q = experiment_quantiles(us, 0);
+    assert_true(isnan(q.p50) && isnan(q.p95) && isnan(q.p99));
+}
+
+/* Every figure is there: the n-th is n, so that no two columns can be mistaken. */
+static struct store_experiment make_half(int64_t position)
+{
+    struct store_experiment x = {
+        .experiment_id = "x1",
+        .lever = "prefix_cache",
+        .name = "prefix",
+        .repeat = position / 2,
+        .position = position,
+        .lever_on = experiment_state(2, (size_t)position) == 1,
+        .started_us = 1700000000500000,
+        .cpu = "cpu",
+        .kernels = "ref",
+        .model = "tiny",
+        .model_sha256 = "aa",
+        .quant = "F32",
+        .version = "0.1.0",
+        .settings_json = "{\"batch\":8}",
+    };
+    int n = 0;
+#define FIGURE(column, kind, help) x.column = ++n;
+#include "schema/experiments.def"
+#undef FIGURE
+    x.identical_share = 1;
+    return x;
+}
+
+static void put_half(struct store *s, const struct store_experiment *x)
+{
+    struct err e = {0};
+    if (store_put_experiment(s, x, &e) != 0)
+        fail_msg("%s", e.text);
+}
+
+static void experiments_def_and_the_table_name_the_same_columns(void **state)
+{
+    struct store *s = open_as(path_in(state, "a.db"), STORE_OWNER);
+    const struct store_experiment x = make_half(0);
+    put_half(s, &x);
+    char sql[128], expected[16];
+    int n = 0;
+#define FIGURE(column, kind, help)                                                             \
+    snprintf(sql, sizeof sql, "SELECT CAST(" #column " AS INTEGER) FROM experiments");         \
+    snprintf(expected, sizeof expected, "%d", ++n);                                            \
+    if (strcmp(#column, "identical_share") != 0)                                               \
+        expect(s, sql, expected);
+#include "schema/experiments.def"
+#undef FIGURE
+    expect(s,
+           "SELECT experiment_id, lever, name, repeat, position, lever_on, started_at, cpu, "
+           "kernels, model, model_sha256, quant, version, settings_json FROM experiments",
+           "x1,prefix_cache,prefix,0,0,0,1700000000.5,cpu,ref,tiny,aa,F32,0.1.0,{\"batch\":8}");
+    snprintf(expected, sizeof expected, "%d", n + 14 + 1); /* those, and row_id */
+    expect(s, "SELECT count(*) FROM pragma_table_info('experiments')", expected);
+    store_close(s);
+}
+
+static void what_was_not_measured_is_null(void **state)
+{
+    struct store *s = open_as(path_in(state, "a.db"), STORE_OWNER);
+    struct store_experiment x = make_half(0);
+    x.memory_peak_bytes = -1;
+    x.ttft_short_p95_ms = NAN;
+    x.identical_share = NAN;
+    put_half(s, &x);
+    expect(s, "SELECT memory_peak_bytes, ttft_short_p95_ms, identical_share FROM experiments",
+           "NULL,NULL,NULL");
+    expect(s,
+           "SELECT count(*) FROM v_ab WHERE metric IN ('memory_peak_bytes', "
+           "'ttft_short_p95_ms')",
+           "0");
+    struct err e = {0};
+    x.lever = "gearbox";
+    assert_int_equal(store_put_experiment(s, &x, &e), ERR_DB);
+    store_close(s);
+}
+
+/*
+ * Positions 0..9 are off, on, on, off, off, on, on, off, off, on. Wall times of the off halves
+ * by hand: 10, 12, 11, 14, 10 (median 11, from 10 to 14: spread 4 / 11); of the on halves: 2,
+ * 1, 2, 2, 3 (median 2, from 1 to 3: spread 1).
+ */
+static void on_and_off_are_set_side_by_side(void **state)
+{
+    static const double wall_s[] = {10, 2, 1, 12, 11, 2, 2, 14, 10, 3};
+    struct store *s = open_as(path_in(state, "a.db"), STORE_OWNER);
+    for (int i = 0; i < 10; i++) {
+        struct store_experiment x = make_half(i);
+        x.wall_s = wall_s[i];
+        x.total_tok_s = x.lever_on ? 300 : 100;
+        x.hit_ratio = x.lever_on ? 0.9 : 0;
+        x.ttft_cold_p50_ms = NAN;
+        x.identical_share = i == 0 ? NAN : i == 7 ? 0.75 : 1;
+        put_half(s, &x);
+    }
+    expect(s,
+           "SELECT n_on, n_off, median_on, median_off, ratio, spread, identical_share "
+           "FROM v_ab WHERE experiment_id = 'x1' AND metric = 'wall_s'",
+           "5,5,2.0,11.0,5.5,1.0,0.75");
+    expect(s,
+           "SELECT median_on, median_off, ratio, spread FROM v_ab WHERE metric = "
+           "'total_tok_s'",
+           "300.0,100.0,3.0,0.0");
+    expect(s, "SELECT median_on, median_off, ratio FROM v_ab WHERE metric = 'hit_ratio'",
+           "0.9,0.0,NULL");
+    expect(s, "SELECT count(*) FROM v_ab WHERE metric = 'ttft_cold_p50_ms'", "0");
+    expect(s, "SELECT count(*) FROM v_ab", "15");
+    store_close(s);
+}
+
+static void points_of_a_sweep_are_kept_apart(void **state)
+{
+    struct store *s = open_as(path_in(state, "a.db"), STORE_OWNER);
+    for (int i = 0; i < 6; i++) {
+        struct store_experiment x = make_half(i);
+        x.lever_on = true;
+        x.step_tokens = 64 << experiment_state(3, (size_t)i);
+        x.wall_s = (double)x.step_tokens;
+        put_half(s, &x);
+    }
+    expect(s,
+           "SELECT step_tokens, n_on, n_off, median_on, ratio FROM v_ab WHERE metric = "
+           "'wall_s'",
+           "64,2,NULL,64.0,NULL;128,2,NULL,128.0,NULL;256,2,NULL,256.0,NULL");
+    store_close(s);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
@@ -230,6 +389,12 @@ int main(void)
         IN_FOLDER(a_reason_without_a_name_is_refused),
         IN_FOLDER(groups_documents_and_misses_add_up),
         IN_FOLDER(a_document_named_twice_in_a_job_counts_once),
+        cmocka_unit_test(two_states_are_measured_in_the_order_a_b_b_a),
+        cmocka_unit_test(quantiles_are_values_that_were_measured),
+        IN_FOLDER(experiments_def_and_the_table_name_the_same_columns),
+        IN_FOLDER(what_was_not_measured_is_null),
+        IN_FOLDER(on_and_off_are_set_side_by_side),
+        IN_FOLDER(points_of_a_sweep_are_kept_apart),
     };
     return cmocka_run_group_tests_name("store schema", tests, NULL, NULL);
 }
