@@ -253,6 +253,10 @@ static void set_metrics(struct result *r, const struct seq_result *s)
     m->prefill_chunks = (int64_t)s->n_chunks;
     m->preemptions = (int64_t)s->n_preempted;
     m->kv_pages_peak = (int64_t)s->kv_pages_peak;
+    m->miss = prefix_miss_name(s->miss);
+    m->miss_at = (int64_t)s->miss_at;
+    m->group_jobs = (int64_t)job->group_jobs;
+    m->shared_tokens = (int64_t)job->shared_tokens;
 }
 
 struct result *answer_result_take(const struct answer_context *ctx, struct job *job,

@@ -73,6 +73,7 @@ SELECT r.run_id, r.label, r.status, r.model, r.quant, r.kernels,
        CASE WHEN s.prompt_tokens > 0
             THEN 1.0 * s.cached_tokens / s.prompt_tokens END AS hit_ratio,
        r.started_at, r.ended_at, r.starts, r.version, r.model_sha256, r.engine_json,
+       r.counters_json,
        r.started_at AS time
 FROM runs r
 LEFT JOIN sums s ON s.run_id = r.run_id

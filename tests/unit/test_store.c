@@ -241,11 +241,11 @@ static void a_run_keeps_its_model(void **state)
     assert_int_equal(store_begin_run(s, &other, &e), ERR_STATE);
     assert_non_null(strstr(e.text, "night"));
     err_clear(&e);
-    assert_int_equal(store_end_run(s, "night", "completed", &e), 0);
+    assert_int_equal(store_end_run(s, "night", "completed", "{}", &e), 0);
     assert_string_equal(ask(s, "SELECT status FROM runs"), "completed");
-    assert_int_equal(store_end_run(s, "nobody", "completed", &e), ERR_NOTFOUND);
+    assert_int_equal(store_end_run(s, "nobody", "completed", NULL, &e), ERR_NOTFOUND);
     err_clear(&e);
-    assert_int_equal(store_end_run(s, "night", "splendid", &e), ERR_DB);
+    assert_int_equal(store_end_run(s, "night", "splendid", NULL, &e), ERR_DB);
     store_close(s);
 }
 

@@ -66,7 +66,8 @@ static const char *const texts[STORE_SQL_COUNT] = {
         "kernels = ?2, engine_json = CASE WHEN json_valid(?3) THEN ?3 END, version = ?4, label "
         "= coalesce(?5, label) "
         "WHERE run_id = ?1",
-    [SQL_RUN_END] = "UPDATE runs SET status = ?2, ended_at = ?3 WHERE run_id = ?1",
+    [SQL_RUN_END] =
+        "UPDATE runs SET status = ?2, counters_json = ?3, ended_at = ?4 WHERE run_id = ?1",
     [SQL_RUN_FAILED] = "SELECT count(*) FROM jobs WHERE run_id = ?1 AND status <> 'succeeded'",
     [SQL_FIND_RECORD] = FIND_COLUMNS "AND j.is_file = 0",
     [SQL_FIND_LINE] = FIND_COLUMNS "AND j.is_file = 1 AND j.run_id = ?5",
