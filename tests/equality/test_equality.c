@@ -72,7 +72,7 @@ struct lever {
     struct engine_options options;
     bool shuffled;
     size_t pool_tokens; /* 0: the pool is large enough for all */
-    int signs;          /* what must be seen to have happened, and else not */
+    int signs;          /* what must be seen to have happened; in a large pool nothing else */
 };
 
 static const struct lever plain = {
@@ -131,7 +131,7 @@ static const struct lever levers[] = {
      {.n_threads = 1, .batch = 2, .step_tokens = 32, .chunk_tokens = 16, CACHE},
      true,
      LONGEST + N_OUT + 2 * KV_PAGE_TOKENS,
-     CACHES | EVICTS},
+     CACHES | EVICTS | PREEMPTS},
     {"cache, least recently used, evicted",
      {.n_threads = 2,
       .batch = 1,
@@ -165,7 +165,7 @@ static const struct lever levers[] = {
     {"shared attention, evicted and preempted, two threads, shuffled",
      {.n_threads = 2, .batch = 16, .step_tokens = 32, .chunk_tokens = 16, SHARED},
      true,
-     LONGEST + N_OUT + KV_PAGE_TOKENS,
+     LONGEST + N_OUT + 2 * KV_PAGE_TOKENS,
      CACHES | EVICTS | PREEMPTS},
 };
 
@@ -235,8 +235,8 @@ static struct answers *answer_all(const struct model *m, const char *isa, enum k
                                        .head_dim = m->config.head_dim,
                                        .type = kv};
     o.context = 256;
-    o.kv_bytes =
-        (lever->pool_tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS * kvpool_page_bytes(&shape);
+    const size_t tokens = lever->pool_tokens ? lever->pool_tokens : N_JOBS * o.context;
+    o.kv_bytes = (tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS * kvpool_page_bytes(&shape);
     struct engine *eng = golden_open_engine(m, isa, ACT_INT8, kv, &o);
     assert_string_equal(engine_kernels(eng)->name, isa);
     for (size_t i = 0; i < N_JOBS; i++) /* 7 and 24 have no common factor: every job once */
@@ -288,12 +288,16 @@ static void check_model(const char *name, enum kv_type kv)
     struct answers *want = answer_all(m, "ref", kv, &plain, 42);
     for (size_t k = 0; k < n_isas; k++) {
         for (size_t i = 0; i < sizeof levers / sizeof levers[0]; i++) {
+            if (k + 1 < n_isas && i % 4 != k) /* the twins' bits are equal: a sample */
+                continue;
             struct answers *got = answer_all(m, isas[k], kv, &levers[i], 42);
             const int job = first_difference(want, got);
             if (job >= 0)
                 fail_msg("%s, %s kernels, %s: job %d differs", name, isas[k], levers[i].name,
                          job);
-            if (signs_of(got) != levers[i].signs)
+            const int missing = levers[i].signs & ~signs_of(got);
+            const int surplus = levers[i].pool_tokens ? 0 : signs_of(got) & ~levers[i].signs;
+            if (missing || surplus)
                 fail_msg("%s: signs %d, not %d", levers[i].name, signs_of(got),
                          levers[i].signs);
             free(got);
