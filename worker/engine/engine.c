@@ -121,7 +121,8 @@ static int open_parts(struct engine *eng, struct err *e)
     const struct forward_options forward = {.n_rows_max = o->step_tokens,
                                             .n_logits_max = o->batch,
                                             .activations = o->activations,
-                                            .kv_type = o->kv_type};
+                                            .kv_type = o->kv_type,
+                                            .shared_attention = o->shared_attention};
     TRY(forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
                      &forward, &eng->forward, e));
     eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
