@@ -252,6 +252,29 @@ static void quantiles_are_values_that_were_measured(void **state)
     assert_true(isnan(q.p50) && isnan(q.p95) && isnan(q.p99));
 }
 
+static void an_answer_is_the_same_only_byte_for_byte(void **state)
+{
+    (void)state;
+    const struct experiment_answer a = {(char *)"ab\0c", 4, 2, 1};
+    const struct experiment_answer refused = {0};
+    struct experiment_answer b = {(char *)"ab\0c", 4, 2, 1};
+    assert_true(experiment_is_same(&a, &b));
+    assert_true(experiment_is_same(&refused, &refused));
+    assert_false(experiment_is_same(&a, &refused));
+    assert_false(experiment_is_same(&refused, &a));
+    b.text = (char *)"ab\0d";
+    assert_false(experiment_is_same(&a, &b));
+    b = a;
+    b.n_text = 2;
+    assert_false(experiment_is_same(&a, &b));
+    b = a;
+    b.n_tokens = 3; /* the end token is no text */
+    assert_false(experiment_is_same(&a, &b));
+    b = a;
+    b.reason = 2;
+    assert_false(experiment_is_same(&a, &b));
+}
+
 /* Every figure is there: the n-th is n, so that no two columns can be mistaken. */
 static struct store_experiment make_half(int64_t position)
 {
@@ -391,6 +414,7 @@ int main(void)
         IN_FOLDER(a_document_named_twice_in_a_job_counts_once),
         cmocka_unit_test(two_states_are_measured_in_the_order_a_b_b_a),
         cmocka_unit_test(quantiles_are_values_that_were_measured),
+        cmocka_unit_test(an_answer_is_the_same_only_byte_for_byte),
         IN_FOLDER(experiments_def_and_the_table_name_the_same_columns),
         IN_FOLDER(what_was_not_measured_is_null),
         IN_FOLDER(on_and_off_are_set_side_by_side),

@@ -1,6 +1,7 @@
 #include "report/experiment.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "report/percentile.h"
@@ -20,4 +21,12 @@ struct quantiles experiment_quantiles(int64_t *us, size_t n)
     return (struct quantiles){(double)percentile_of(us, n, 50) / 1000,
                               (double)percentile_of(us, n, 95) / 1000,
                               (double)percentile_of(us, n, 99) / 1000};
+}
+
+bool experiment_is_same(const struct experiment_answer *a, const struct experiment_answer *b)
+{
+    if (!a->text || !b->text)
+        return !a->text && !b->text;
+    return a->reason == b->reason && a->n_tokens == b->n_tokens && a->n_text == b->n_text &&
+           memcmp(a->text, b->text, a->n_text) == 0;
 }

@@ -1,7 +1,9 @@
-/* Arithmetic of measurements: in which order states are measured, and what samples come to. */
+/* Arithmetic of measurements: in which order states are measured, what samples come to, and
+ * which answers are the same. */
 #ifndef SHEAF_EXPERIMENT_H
 #define SHEAF_EXPERIMENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,5 +19,14 @@ struct quantiles {
 };
 /* Of microseconds, in milliseconds, by nearest rank. Sorts the samples. */
 struct quantiles experiment_quantiles(int64_t *us, size_t n);
+
+struct experiment_answer {
+    char *text; /* owned by its half; NULL: refused */
+    size_t n_text;
+    size_t n_tokens;
+    int reason; /* enum finish_reason */
+};
+/* Byte for byte, and ended by the same token for the same reason; or both refused. */
+bool experiment_is_same(const struct experiment_answer *a, const struct experiment_answer *b);
 
 #endif
