@@ -40,7 +40,8 @@ struct job_message {
 struct job_document {
     char *id;    /* or NULL */
     char *title; /* or NULL */
-    char *text;
+    char *ref;   /* or NULL: the text is kept elsewhere, under this name */
+    char *text;  /* NULL: only while a reference is not resolved */
     size_t length;
 };
 
@@ -117,6 +118,8 @@ struct job {
 
 void job_free(struct job *job);                         /* accepts NULL */
 const char *job_dialect_name(enum job_dialect dialect); /* "native", "openai-chat", ... */
+/* Some document is a reference without its text: no prompt can be built. */
+bool job_has_unresolved(const struct job *job);
 
 /* Sets an error unless one is set; message is a printf format. */
 void job_fail(struct job *job, int status, const char *code, const char *param,
