@@ -34,6 +34,7 @@ enum option_id {
     OPT_PARTITIONS,
     OPT_PROMPT_TOKENS,
     OPT_ANSWER_TOKENS,
+    OPT_LIFT,
     OPT_SET,
     OPT_CONFIG,
     OPT_BROKERS,
@@ -60,6 +61,8 @@ static const struct common_option common_options[OPT_COUNT] = {
                         "partitions of a topic that has to be created"},
     [OPT_PROMPT_TOKENS] = {CLI_PROMPT_TOKENS, "prompt-tokens", 0, "N", "length of the prompts"},
     [OPT_ANSWER_TOKENS] = {CLI_PROMPT_TOKENS, "answer-tokens", 0, "N", "length of the answers"},
+    [OPT_LIFT] = {CLI_LIFT, "lift-documents", 0, NULL,
+                  "send long documents once, and refer to them"},
     [OPT_SET] = {0, "set", 'X', "KEY=VALUE", "a setting (sheaf.KEY) or a librdkafka property"},
     [OPT_CONFIG] = {0, "config", 'F', "FILE",
                     "settings and librdkafka properties, KEY=VALUE a line"},
@@ -224,6 +227,7 @@ static int apply_common(struct cli *cli, enum option_id id, const char *value, s
     case OPT_JSON: cli->json = true; return 0;
     case OPT_SPECIAL: cli->special = true; return 0;
     case OPT_EXIT_EMPTY: cli->exit_when_empty = true; return 0;
+    case OPT_LIFT: cli->lift_documents = true; return 0;
     case OPT_INPUT: cli->input = value; return 0;
     case OPT_OUTPUT: cli->output = value; return 0;
     case OPT_RUN: cli->run = value; return 0;
