@@ -154,6 +154,7 @@ int answer_request(const struct answer_context *ctx, struct job *job, struct seq
         .n_stops = p->n_stops,
         .stop_tokens = p->stop_tokens,
         .n_stop_tokens = p->n_stop_tokens,
+        .salt = job->cache_salt,
         .user = job,
     };
     req->sample.bias = list;

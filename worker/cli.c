@@ -38,6 +38,7 @@ enum option_id {
     OPT_EXPERIMENT,
     OPT_REPEATS,
     OPT_SWEEP,
+    OPT_LIFT,
     OPT_SET,
     OPT_CONFIG,
     OPT_BROKERS,
@@ -69,6 +70,8 @@ static const struct common_option common_options[OPT_COUNT] = {
                         "ready-made jobs instead of a file"},
     [OPT_REPEATS] = {CLI_LEVERS, "repeats", 0, "N", "how often off and on are measured"},
     [OPT_SWEEP] = {CLI_LEVERS, "sweep", 0, NULL, "measure step budgets instead of off and on"},
+    [OPT_LIFT] = {CLI_LIFT, "lift-documents", 0, NULL,
+                  "send long documents once, and refer to them"},
     [OPT_SET] = {0, "set", 'X', "KEY=VALUE", "a setting (sheaf.KEY) or a librdkafka property"},
     [OPT_CONFIG] = {0, "config", 'F', "FILE",
                     "settings and librdkafka properties, KEY=VALUE a line"},
@@ -233,6 +236,7 @@ static int apply_common(struct cli *cli, enum option_id id, const char *value, s
     case OPT_JSON: cli->json = true; return 0;
     case OPT_SPECIAL: cli->special = true; return 0;
     case OPT_EXIT_EMPTY: cli->exit_when_empty = true; return 0;
+    case OPT_LIFT: cli->lift_documents = true; return 0;
     case OPT_INPUT: cli->input = value; return 0;
     case OPT_OUTPUT: cli->output = value; return 0;
     case OPT_RUN: cli->run = value; return 0;

@@ -32,12 +32,13 @@ enum cli_takes {
     CLI_PARTITIONS = 1 << 9,     /* --partitions N */
     CLI_PROMPT_TOKENS = 1 << 10, /* --prompt-tokens N, --answer-tokens N */
     CLI_LEVERS = 1 << 11,        /* --lever, --experiment, --repeats, --sweep */
+    CLI_LIFT = 1 << 12,          /* --lift-documents */
 };
 
 struct cli {
     const struct command *command;
     struct settings settings;
-    bool json, quiet, special, exit_when_empty;
+    bool json, quiet, special, exit_when_empty, lift_documents;
     const char *input, *output, *run, *text;
     int64_t limit;      /* -1: none */
     int64_t partitions; /* of a topic that is created */

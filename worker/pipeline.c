@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/queue.h"
 #include "job_parse.h"
+#include "parked.h"
 #include "progress.h"
 #include "readahead.h"
 #include "signals.h"
@@ -36,6 +37,7 @@ struct pipeline {
     struct readahead *window; /* thread: engine */
     struct queue *outcomes;   /* struct outcome */
     struct hash_set ids;      /* of this run; thread: intake */
+    struct parked parked;     /* thread: intake */
     _Atomic bool stop;        /* intake takes nothing more */
     _Atomic bool input_ended;
     _Atomic bool delivery_failed;
@@ -188,20 +190,16 @@ static int pass_known(struct pipeline *p, struct job *job, bool *known, struct e
     return push_outcome(p, (struct outcome){.known = job, .line = line}, e);
 }
 
-static int admit(struct pipeline *p, struct job *job, struct err *e)
+static void set_admitted(struct job *job)
 {
     job->admitted_us = clock_mono_us();
     job->admitted_wall_us = clock_wall_us();
-    int rc = check_unique(p, job, e);
-    bool known = false;
-    if (rc == 0)
-        rc = pass_known(p, job, &known, e);
-    if (known)
-        return rc;
-    if (rc == 0 && job->error.status == 0)
-        check_deadline(job, job->admitted_wall_us);
-    if (rc == 0 && job->error.status == 0)
-        rc = answer_tokenize(p->o->answers, job, e);
+}
+
+/* A job that is whole, or has an error. */
+static int pass_on(struct pipeline *p, struct job *job, struct err *e)
+{
+    const int rc = job->error.status == 0 ? answer_tokenize(p->o->answers, job, e) : 0;
     if (rc != 0) {
         job_free(job);
         return rc;
@@ -211,6 +209,46 @@ static int admit(struct pipeline *p, struct job *job, struct err *e)
     if (!queue_push(p->admitted, job))
         job_free(job); /* stopped: unanswered and unsettled */
     return 0;
+}
+
+static int admit(struct pipeline *p, struct job *job, struct err *e)
+{
+    set_admitted(job);
+    int rc = check_unique(p, job, e);
+    bool known = false;
+    if (rc == 0)
+        rc = pass_known(p, job, &known, e);
+    if (known)
+        return rc;
+    if (rc == 0 && job->error.status == 0)
+        check_deadline(job, clock_wall_us());
+    bool waits = false;
+    if (rc == 0 && job->error.status == 0)
+        rc = documents_resolve(p->o->documents, job, job->admitted_us, &waits, e);
+    if (rc == 0 && waits)
+        rc = parked_add(&p->parked, job, e);
+    if (rc != 0) {
+        job_free(job);
+        return rc;
+    }
+    return waits ? 0 : pass_on(p, job, e);
+}
+
+/* Jobs whose documents have come, or whose time to wait for them is over. Waiting for a
+ * document is time in the queue. */
+static int retry_parked(struct pipeline *p, struct err *e)
+{
+    if (!parked_begin(&p->parked, p->o->documents))
+        return 0;
+    for (;;) {
+        struct job *job = NULL;
+        TRY(parked_next(&p->parked, p->o->documents, &job, e));
+        if (!job)
+            return 0;
+        set_admitted(job);
+        check_deadline(job, clock_wall_us());
+        TRY(pass_on(p, job, e));
+    }
 }
 
 static int take_one(struct pipeline *p, struct err *e)
@@ -239,17 +277,27 @@ static int take_one(struct pipeline *p, struct err *e)
     return admit(p, job, e);
 }
 
+/* At the end of the input only what waits for documents is left. */
+static int take_or_wait(struct pipeline *p, struct err *e)
+{
+    if (!atomic_load(&p->input_ended))
+        return take_one(p, e);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    return 0;
+}
+
 static void *intake_main(void *arg)
 {
     struct pipeline *p = arg;
     struct err e = {0};
-    while (!atomic_load(&p->stop) && !atomic_load(&p->input_ended)) {
-        if (take_one(p, &e) != 0) {
+    while (!atomic_load(&p->stop) && (!atomic_load(&p->input_ended) || p->parked.n > 0)) {
+        if (take_or_wait(p, &e) != 0 || retry_parked(p, &e) != 0) {
             if (e.code != ERR_CANCELLED || !atomic_load(&p->stop))
                 fail_pipeline(p, &e);
             break;
         }
     }
+    parked_fini(&p->parked); /* unanswered and unsettled */
     queue_shut(p->admitted);
     return NULL;
 }

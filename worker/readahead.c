@@ -105,13 +105,15 @@ int readahead_add(struct readahead *r, struct job *job, struct err *e)
     const struct group_job item = {
         .tokens = job->tokens,
         .n_tokens = job->n_tokens,
+        .salt = job->cache_salt,
         .bytes = bytes_of(job),
         .priority = job->priority,
         .deadline_us = deadline_of(job),
         .added_us = job->admitted_us,
         .user = queued,
     };
-    int rc = engine_want(r->engine, NULL, job->tokens, job->n_tokens, &queued->wanted, e);
+    int rc =
+        engine_want(r->engine, job->cache_salt, job->tokens, job->n_tokens, &queued->wanted, e);
     if (rc == 0)
         rc = group_add(r->window, &item, e);
     if (rc != 0) {

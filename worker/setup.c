@@ -57,6 +57,17 @@ int setup_parse_line(const struct settings *s, const char *path, const struct fi
     return job_parse(line->bytes, line->length, &source, &options, out, e);
 }
 
+int setup_open_documents(const struct settings *s, const struct kafka_options *kafka,
+                         struct documents **out, struct err *e)
+{
+    const struct documents_options o = {.path = s->documents,
+                                        .topic = kafka ? s->documents_topic : NULL,
+                                        .kafka = kafka,
+                                        .bytes_max = (size_t)s->documents_mb << 20,
+                                        .wait_us = s->documents_wait_s * 1000000};
+    return documents_open(&o, out, e);
+}
+
 static int choose_formats(const struct settings *s, struct engine_options *out, struct err *e)
 {
     const bool is_bf16 = strcmp(s->kv_type, "bf16") == 0;
@@ -192,6 +203,7 @@ void setup_close(struct setup *setup)
     engine_close(setup->engine);
     model_close(setup->model);
     store_close(setup->store.store);
+    documents_close(setup->documents);
     pthread_mutex_destroy(&setup->store.lock);
     *setup = (struct setup){0};
 }
@@ -226,6 +238,7 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
         .engine = setup->engine,
         .transport = transport,
         .store = &setup->store,
+        .documents = setup->documents,
         .run_id = setup->run_id,
         .show_progress = !quiet,
         .drain_us = s->drain_s * 1000000,

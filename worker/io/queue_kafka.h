@@ -128,6 +128,9 @@ int kafka_sink_send_each(struct kafka_sink *s, const struct kafka_message *messa
  * as it is: *created false (created may be NULL). */
 int kafka_sink_create_topic(struct kafka_sink *s, const char *topic, int partitions,
                             bool *created, struct err *e);
+/* The same; of each key such a topic keeps the latest record. */
+int kafka_sink_create_compacted(struct kafka_sink *s, const char *topic, int partitions,
+                                bool *created, struct err *e);
 void kafka_sink_close(struct kafka_sink *s); /* accepts NULL */
 
 #endif
