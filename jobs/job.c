@@ -44,6 +44,7 @@ void job_free(struct job *job)
     free(job->url);
     free(job->prompt);
     free(job->prompt_tokens);
+    free(job->cache_salt);
     free(job->metadata);
     free(job->expect);
     free(job->warnings);

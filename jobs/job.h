@@ -97,7 +97,8 @@ struct job {
     bool echo; /* completion: prompt in front of the text */
 
     struct job_params params;
-    char *metadata; /* JSON text of the object, passed through; or NULL */
+    char *cache_salt; /* or NULL: jobs of another salt share no cached prefix with this one */
+    char *metadata;   /* JSON text of the object, passed through; or NULL */
     char *expect; /* JSON text of the reference answer(s); never shown to the model; or NULL */
     int64_t priority;
     int64_t deadline_us; /* wall; 0 = none */

@@ -94,6 +94,8 @@ static json_t *view_job(const struct job *job)
     json_object_set_new(view, "prompt_tokens",
                         job->prompt_tokens ? view_ids(job->prompt_tokens, job->n_prompt_tokens)
                                            : json_null());
+    json_object_set_new(view, "cache_salt",
+                        job->cache_salt ? json_string(job->cache_salt) : json_null());
     assert_non_null(view);
     return view;
 }
