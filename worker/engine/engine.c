@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "engine/calibrate.h"
 #include "engine/forward.h"
 #include "engine/memory.h"
 #include "engine/sched.h"
@@ -17,6 +18,7 @@
 struct engine {
     const struct model *model;
     struct engine_options options; /* with every 0 replaced by what was chosen */
+    struct calibration calibration;
     struct kernels kernels;
     struct weights weights;
     struct pool *threads;
@@ -60,8 +62,6 @@ static int choose_options(const struct model *m, struct engine_options *o, struc
     if (o->n_threads > ENGINE_THREADS_MAX)
         return ERR_SET(e, ERR_CONFIG, "%zu threads are more than %d", o->n_threads,
                        ENGINE_THREADS_MAX);
-    if (o->chunk_tokens < 1)
-        return ERR_SET(e, ERR_CONFIG, "prefill.chunk_tokens must be at least 1");
     if (o->batch < 1 || o->batch > ENGINE_SEQS_MAX)
         return ERR_SET(e, ERR_CONFIG, "batch %zu is outside 1..%d", o->batch, ENGINE_SEQS_MAX);
     if (o->step_tokens < o->batch)
@@ -102,13 +102,30 @@ static int open_kvpool(struct engine *eng, struct err *e)
     return kvpool_open(&shape, &eng->kvpool, e);
 }
 
-static int open_parts(struct engine *eng, struct err *e)
+static int open_forward(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
+    const struct forward_options forward = {.n_rows_max = o->step_tokens,
+                                            .n_logits_max = o->batch,
+                                            .activations = o->activations,
+                                            .kv_type = o->kv_type,
+                                            .shared_attention = o->shared_attention};
+    return forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
+                        &forward, &eng->forward, e);
+}
+
+static int open_parts(struct engine *eng, struct err *e)
+{
+    struct engine_options *o = &eng->options;
     TRY(kernels_open(&eng->kernels, e));
     TRY(weights_open(eng->model, &eng->weights, e));
     TRY(pool_open(o->n_threads, &eng->threads, e));
     TRY(open_kvpool(eng, e));
+    TRY(open_forward(eng, e));
+    if (o->chunk_tokens == 0) {
+        TRY(calibrate_steps(eng->forward, eng->kvpool, o->step_tokens, &eng->calibration, e));
+        o->chunk_tokens = calibration_chunk(&eng->calibration);
+    }
     const struct prefix_options prefix = {.enabled = o->prefix_cache,
                                           .evicts_by_demand = o->evicts_by_demand,
                                           .tokens_min = o->prefix_tokens_min};
@@ -118,13 +135,6 @@ static int open_parts(struct engine *eng, struct err *e)
                                         .chunk_tokens = o->chunk_tokens,
                                         .whole_prompts = o->whole_prompts};
     TRY(sched_open(&limits, eng->prefixes, &eng->sched, e));
-    const struct forward_options forward = {.n_rows_max = o->step_tokens,
-                                            .n_logits_max = o->batch,
-                                            .activations = o->activations,
-                                            .kv_type = o->kv_type,
-                                            .shared_attention = o->shared_attention};
-    TRY(forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
-                     &forward, &eng->forward, e));
     eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
     eng->drawn = calloc(o->batch, sizeof eng->drawn[0]);
     eng->samplers = calloc(o->n_threads, sizeof eng->samplers[0]);
@@ -190,6 +200,8 @@ struct engine_plan engine_plan(const struct engine *eng)
         .kv_pages = kvpool_pages(eng->kvpool),
         .context = eng->options.context,
         .n_threads = eng->options.n_threads,
+        .chunk_tokens = eng->options.chunk_tokens,
+        .calibration = eng->calibration,
     };
 }
 

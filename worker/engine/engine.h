@@ -31,7 +31,7 @@ struct engine_options {
     size_t n_threads;    /* 0: one per online CPU */
     size_t batch;        /* sequences that decode together */
     size_t step_tokens;  /* rows of one step at most */
-    size_t chunk_tokens; /* prompt tokens of one sequence per step at most */
+    size_t chunk_tokens; /* prompt tokens of one sequence per step at most; 0: calibrated */
     size_t context;      /* longest sequence; 0: the model's own */
     size_t kv_bytes;     /* memory of the KV pool; 0: enough for batch sequences of context,
                             at most a quarter of the machine's memory */
@@ -45,6 +45,17 @@ struct engine_options {
     bool whole_prompts;       /* no chunks: a prompt runs alone until it is done */
 };
 
+enum { CALIBRATION_POINTS_MAX = 8 };
+
+/* How long a step of so many rows took at start; rows rise, us is the shorter of two steps. */
+struct calibration {
+    size_t n_points;
+    struct {
+        size_t n_rows;
+        int64_t us;
+    } points[CALIBRATION_POINTS_MAX];
+};
+
 /* What engine_open took, for the start-up print and the database. */
 struct engine_plan {
     size_t weights_bytes;
@@ -53,6 +64,8 @@ struct engine_plan {
     size_t kv_pages;
     size_t context;
     size_t n_threads;
+    size_t chunk_tokens;
+    struct calibration calibration; /* no points when chunk_tokens was given */
 };
 
 enum finish_reason {
