@@ -8,7 +8,7 @@ import argparse
 import json
 import random
 
-SUBJECTS = ("the harbour", "a baker", "the council", "her brother", "the old mill", "a surveyor")
+SUBJECTS = ("the harbour", "a baker", "the council", "her brother", "the mill", "a surveyor")
 VERBS = ("bought", "repaired", "described", "counted", "left", "painted", "measured", "copied")
 OBJECTS = ("a ledger", "three boats", "the north gate", "a map of the coast", "twelve lamps")
 TIMES = ("in spring", "before noon", "after the flood", "every Friday", "in 1871")
