@@ -55,9 +55,6 @@ void prefix_close(struct prefix_tree *t)
     free(t);
 }
 
-/* ---- wanted paths ---------------------------------------------------------------------------
- */
-
 static int want_nodes(struct prefix_tree *t, const char *salt, const int32_t *tokens,
                       size_t n_nodes, struct prefix_path *path, struct err *e)
 {
@@ -102,9 +99,6 @@ void prefix_unwant(struct prefix_tree *t, struct prefix_path *path)
     free(path);
     t->n_paths--;
 }
-
-/* ---- finding --------------------------------------------------------------------------------
- */
 
 struct match {
     struct prefix_node *last; /* of the nodes that can be shared; or the root */
@@ -252,9 +246,6 @@ void prefix_find(const struct prefix_tree *t, const struct prefix_path *path,
     look_up(t, path, tokens, n_tokens, &m, out);
 }
 
-/* ---- pages ----------------------------------------------------------------------------------
- */
-
 static void let_go(struct prefix_tree *t, struct prefix_node *node)
 {
     const bool is_wanted = node->n_wanted > 0;
@@ -283,9 +274,6 @@ static void release_page(struct prefix_tree *t, int32_t page)
     else
         kvpool_release_page(t->pool, page);
 }
-
-/* ---- start ----------------------------------------------------------------------------------
- */
 
 static void share_match(struct prefix_tree *t, const struct match *m, int32_t *pages)
 {
@@ -351,9 +339,6 @@ bool prefix_start(struct prefix_tree *t, struct prefix_path *path, const int32_t
     *out = hit;
     return true;
 }
-
-/* ---- commit and stop ------------------------------------------------------------------------
- */
 
 /* from: tokens of the page that were published before. */
 static void publish(struct prefix_tree *t, struct prefix_node *node, int32_t page, size_t from)
