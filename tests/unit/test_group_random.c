@@ -238,15 +238,19 @@ static void each_job_comes_once_and_none_due_is_passed_over(void **state)
     }
 }
 
-/* The twin: a window that does not age jobs is caught by the same list. */
+/* The twin: windows that do not age jobs are caught by the same list. */
 static void without_ageing_jobs_are_passed_over(void **state)
 {
     (void)state;
-    struct world s = random_world(1000000);
-    s.limits.enabled = true;
-    s.max_wait_us = 20;
-    run_random(&s, 300, 1);
-    assert_true(s.n_passed_over > 0);
+    size_t n_passed_over = 0;
+    for (size_t round = 0; round < 20; round++) {
+        struct world s = random_world(1000000);
+        s.limits.enabled = true;
+        s.max_wait_us = 20;
+        run_random(&s, 300, 1);
+        n_passed_over += s.n_passed_over;
+    }
+    assert_true(n_passed_over > 0);
 }
 
 static void one_seed_gives_one_order(void **state)
