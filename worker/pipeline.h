@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "advice_sample.h"
 #include "answer.h"
 #include "transport.h"
 
@@ -27,6 +28,7 @@ struct pipeline_options {
     struct transport *transport;
     struct shared_store *store;
     const char *run_id;
+    struct advice_sample *sample; /* of the prompts; borrowed, for the intake */
     bool show_progress;
     int64_t drain_us;
 };
