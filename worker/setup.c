@@ -239,6 +239,8 @@ void setup_abandon_run(struct setup *setup)
 int setup_run(struct setup *setup, const struct settings *s, struct transport *transport,
               bool quiet, struct pipeline_totals *totals, struct err *e)
 {
+    struct advice_sample sample;
+    advice_sample_init(&sample, SAMPLE_JOBS_MAX, SAMPLE_TOKENS_MAX);
     const struct pipeline_options o = {
         .answers = &setup->answers,
         .engine = setup->engine,
@@ -246,6 +248,7 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
         .store = &setup->store,
         .documents = setup->documents,
         .run_id = setup->run_id,
+        .sample = &sample,
         .show_progress = !quiet,
         .drain_us = s->drain_s * 1000000,
     };
@@ -258,8 +261,11 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
     free(counters);
     if (rc == 0 && ended == 0)
         ended = store_count_failed(setup->store.store, setup->run_id, &n_failed, e);
-    if (rc == 0 && !quiet)
+    if (rc == 0 && !quiet) {
         say_totals(setup, totals);
+        advice_sample_log(&sample, (size_t)s->prefix_tokens_min);
+    }
+    advice_sample_fini(&sample);
     if (rc != 0 || ended != 0)
         return cli_exit_code(e);
     if (totals->stopped && transport->has_end)

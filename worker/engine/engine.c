@@ -219,9 +219,11 @@ const struct kernels *engine_kernels(const struct engine *eng)
 
 /* ------------------------------------------------------------------ submitting */
 
-static int check_tokens(const struct engine *eng, const struct seq_request *req, struct err *e)
+int engine_check_tokens(const struct model *m, const struct seq_request *req, struct err *e)
 {
-    const size_t n_vocab = eng->model->config.n_vocab;
+    const size_t n_vocab = m->config.n_vocab;
+    if (req->n_prompt < 1)
+        return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB, "the prompt has no token");
     for (size_t i = 0; i < req->n_prompt; i++)
         if (req->prompt[i] < 0 || (size_t)req->prompt[i] >= n_vocab)
             return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB,
@@ -238,8 +240,6 @@ static int check_tokens(const struct engine *eng, const struct seq_request *req,
 static int check_room(const struct engine *eng, const struct seq_request *req, struct err *e)
 {
     const size_t context = eng->options.context;
-    if (req->n_prompt < 1)
-        return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB, "the prompt has no token");
     if (req->max_tokens < 1)
         return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB, "max_tokens must be at least 1");
     if (req->n_prompt >= context)
@@ -275,8 +275,8 @@ static int make_done_room(struct engine *eng, struct err *e)
 
 int engine_submit(struct engine *eng, const struct seq_request *req, struct err *e)
 {
+    TRY(engine_check_tokens(eng->model, req, e));
     TRY(check_room(eng, req, e));
-    TRY(check_tokens(eng, req, e));
     TRY(make_done_room(eng, e));
     struct seq *seq = NULL;
     TRY(seq_open(req, eng->options.context, &seq, e));
@@ -480,7 +480,7 @@ int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *lo
     const struct seq_request req = {
         .prompt = tokens, .n_prompt = n, .max_tokens = 1, .sample = sample_params_greedy()};
     TRY(check_room(eng, &req, e));
-    TRY(check_tokens(eng, &req, e));
+    TRY(engine_check_tokens(eng->model, &req, e));
     struct seq *seq = NULL;
     TRY(seq_open(&req, eng->options.context, &seq, e));
     const size_t n_vocab = eng->model->config.n_vocab;
