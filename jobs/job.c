@@ -16,6 +16,7 @@ static void free_documents(struct job *job)
     for (size_t i = 0; i < job->n_documents; i++) {
         free(job->documents[i].id);
         free(job->documents[i].title);
+        free(job->documents[i].ref);
         free(job->documents[i].text);
     }
     free(job->documents);
@@ -44,6 +45,7 @@ void job_free(struct job *job)
     free(job->url);
     free(job->prompt);
     free(job->prompt_tokens);
+    free(job->cache_salt);
     free(job->metadata);
     free(job->expect);
     free(job->warnings);
@@ -60,6 +62,14 @@ const char *job_dialect_name(enum job_dialect dialect)
     case DIALECT_OPENAI_COMPLETION: return "openai-completion";
     }
     return "unknown";
+}
+
+bool job_has_unresolved(const struct job *job)
+{
+    for (size_t i = 0; i < job->n_documents; i++)
+        if (!job->documents[i].text)
+            return true;
+    return false;
 }
 
 void job_fail(struct job *job, int status, const char *code, const char *param,

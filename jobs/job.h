@@ -26,6 +26,7 @@ struct job_source {
     int32_t partition;
     int64_t offset;       /* Kafka offset, or 1-based line number */
     int64_t timestamp_us; /* wall; when the job was submitted, or read from the file */
+    uint64_t lease;       /* of the partition, as its reader counts; 0 for files */
     bool is_file;
 };
 
@@ -40,7 +41,8 @@ struct job_message {
 struct job_document {
     char *id;    /* or NULL */
     char *title; /* or NULL */
-    char *text;
+    char *ref;   /* or NULL: the text is kept elsewhere, under this name */
+    char *text;  /* NULL: only while a reference is not resolved */
     size_t length;
 };
 
@@ -97,7 +99,8 @@ struct job {
     bool echo; /* completion: prompt in front of the text */
 
     struct job_params params;
-    char *metadata; /* JSON text of the object, passed through; or NULL */
+    char *cache_salt; /* or NULL: jobs of another salt share no cached prefix with this one */
+    char *metadata;   /* JSON text of the object, passed through; or NULL */
     char *expect; /* JSON text of the reference answer(s); never shown to the model; or NULL */
     int64_t priority;
     int64_t deadline_us; /* wall; 0 = none */
@@ -112,10 +115,14 @@ struct job {
     char *prefix_group; /* hex hash of system + documents; or NULL */
     int32_t *tokens;    /* the prompt */
     size_t n_tokens;
+    size_t group_jobs;    /* of its group in the window when its turn came */
+    size_t shared_tokens; /* that they share */
 };
 
 void job_free(struct job *job);                         /* accepts NULL */
 const char *job_dialect_name(enum job_dialect dialect); /* "native", "openai-chat", ... */
+/* Some document is a reference without its text: no prompt can be built. */
+bool job_has_unresolved(const struct job *job);
 
 /* Sets an error unless one is set; message is a printf format. */
 void job_fail(struct job *job, int status, const char *code, const char *param,

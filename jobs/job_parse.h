@@ -3,8 +3,8 @@
  *
  * A bad line is not a failure of the parser: the job comes back with job->error set, with
  * whatever identity could be read, so that it gets an answer like every other. ERR_NOMEM is the
- * only failure. What a job holds is whole even then: each message and document that counts
- * has its text.
+ * only failure. What a job holds is whole even then: each message that counts has its
+ * text, each document its text or a reference.
  *
  * Before Jansson sees a byte, a scan enforces depth, number length, UTF-8 and the absence of
  * NUL (limits: base/limits.h). It also finds the custom_id, so that a line that is broken

@@ -85,6 +85,7 @@ int parse_native(struct parse *p, const json_t *root);
 int parse_openai_line(struct parse *p, const json_t *root); /* {custom_id, body, ...} */
 int parse_openai_body(struct parse *p, const json_t *body, bool is_line);
 int parse_metadata(struct parse *p, const json_t *value, const char *path);
+int parse_cache_salt(struct parse *p, const json_t *value, const char *path);
 /* custom_id of a line or a bare body. */
 int parse_custom_id(struct parse *p, const json_t *value);
 

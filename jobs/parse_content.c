@@ -222,6 +222,25 @@ static int parse_document_id(struct parse *p, const json_t *value, const char *p
     return 0;
 }
 
+static bool has_content(const struct job_document *document)
+{
+    return document->text || document->ref;
+}
+
+/* text, data or ref: the one of them that a document has. */
+static int parse_document_content(struct parse *p, const char *key, const json_t *value,
+                                  const char *path, struct job_document *document)
+{
+    if (has_content(document))
+        return parse_fail(p, "invalid_request", path,
+                          "%.80s: a document has text, data or ref; give one of them", path);
+    if (strcmp(key, "data") == 0)
+        return parse_document_data(p, value, path, document);
+    if (strcmp(key, "ref") == 0)
+        return parse_string(p, value, path, 1, JOB_ID_BYTES_MAX, &document->ref, NULL);
+    return parse_string(p, value, path, 0, JOB_BYTES_MAX, &document->text, &document->length);
+}
+
 static int parse_document_object(struct parse *p, const json_t *object, const char *path,
                                  struct job_document *document)
 {
@@ -231,28 +250,21 @@ static int parse_document_object(struct parse *p, const json_t *object, const ch
     {
         char field[PATH_BYTES];
         snprintf(field, sizeof field, "%.80s.%.20s", path, key);
-        if (strcmp(key, "ref") == 0)
-            return parse_unsupported(p, field, "send the document's text");
         if (json_is_null(value))
             continue;
         if (strcmp(key, "id") == 0) {
             TRY(parse_document_id(p, value, field, document));
         } else if (strcmp(key, "title") == 0) {
             TRY(parse_string(p, value, field, 0, JOB_BYTES_MAX, &document->title, NULL));
-        } else if (strcmp(key, "text") == 0 && !document->text) {
-            TRY(parse_string(p, value, field, 0, JOB_BYTES_MAX, &document->text,
-                             &document->length));
-        } else if (strcmp(key, "data") == 0 && !document->text) {
-            TRY(parse_document_data(p, value, field, document));
-        } else if (strcmp(key, "text") == 0 || strcmp(key, "data") == 0) {
-            return parse_fail(p, "invalid_request", field,
-                              "%.80s has both text and data; give one", path);
+        } else if (strcmp(key, "text") == 0 || strcmp(key, "data") == 0 ||
+                   strcmp(key, "ref") == 0) {
+            TRY(parse_document_content(p, key, value, field, document));
         } else {
             parse_path(field, "documents[].", key);
             TRY(parse_warn_unknown(p, field));
         }
     }
-    if (document->text)
+    if (has_content(document))
         return 0;
     char field[PATH_BYTES];
     snprintf(field, sizeof field, "%.100s.text", path);
@@ -291,6 +303,7 @@ int parse_documents(struct parse *p, const json_t *value, const char *path)
         if (code != 0) {
             free(document.id);
             free(document.title);
+            free(document.ref);
             free(document.text);
             return code;
         }

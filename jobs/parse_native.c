@@ -1,5 +1,6 @@
 /* The native RAG line: schema/job.schema.json. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -156,6 +157,18 @@ static int parse_run_id(struct parse *p, const json_t *value, const char *path)
     return parse_string(p, value, path, 1, JOB_ID_BYTES_MAX, &p->job->run_id, NULL);
 }
 
+/* An empty salt is none. */
+int parse_cache_salt(struct parse *p, const json_t *value, const char *path)
+{
+    char **salt = &p->job->cache_salt;
+    TRY(parse_string(p, value, path, 0, JOB_SALT_BYTES_MAX, salt, NULL));
+    if (**salt == '\0') {
+        free(*salt);
+        *salt = NULL;
+    }
+    return 0;
+}
+
 static int parse_native_params(struct parse *p, const json_t *value, const char *path)
 {
     if (!json_is_object(value))
@@ -167,6 +180,9 @@ static int parse_native_params(struct parse *p, const json_t *value, const char 
         char field[PATH_BYTES];
         bool known = false;
         parse_path(field, "params.", key);
+        /* A salt in the wrong place must not be lost without a word. */
+        if (strcmp(key, "cache_salt") == 0)
+            return parse_unsupported(p, field, "it stands beside params");
         TRY(parse_param(p, key, item, field, &known));
         if (!known)
             TRY(parse_warn_unknown(p, field));
@@ -220,6 +236,7 @@ static const struct {
     {"expect", parse_expect},
     {"params", parse_native_params},
     {"response_format", parse_response_format},
+    {"cache_salt", parse_cache_salt},
     {"system", parse_system},
     {"documents", parse_documents},
     {"messages", parse_messages},

@@ -131,6 +131,8 @@ static int parse_body_field(struct parse *p, const char *key, const json_t *valu
                    : parse_string(p, value, "model", 1, JOB_ID_BYTES_MAX, &job->model, NULL);
     if (strcmp(key, "metadata") == 0)
         return parse_is_absent(value) ? 0 : parse_metadata(p, value, "metadata");
+    if (strcmp(key, "cache_salt") == 0)
+        return parse_is_absent(value) ? 0 : parse_cache_salt(p, value, "cache_salt");
     if (strcmp(key, "documents") == 0 && job->dialect == DIALECT_OPENAI_CHAT)
         return parse_is_absent(value) ? 0 : parse_documents(p, value, "documents");
     if (strcmp(key, "documents") == 0)

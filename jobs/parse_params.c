@@ -317,7 +317,6 @@ static const char *const passed_names[] = {
     "service_tier",
     "safety_identifier",
     "stream_options",
-    "cache_salt",
     "prompt_cache_key",
     "prompt_cache_retention",
     "request_id",

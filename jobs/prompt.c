@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "base/buf.h"
+#include "base/check.h"
 
 static const char question_heading[] = "Question: ";
 
@@ -120,6 +121,7 @@ static int hash_group(struct prompt *p, struct err *e)
 int prompt_build(const struct job *job, struct prompt *out, struct err *e)
 {
     *out = (struct prompt){0};
+    ASSERT(!job_has_unresolved(job));
     int code = build_messages(job, out, e);
     if (code == 0)
         code = hash_group(out, e);

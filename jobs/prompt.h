@@ -41,6 +41,8 @@ struct prompt {
     char group[33];
 };
 
+/* Every reference of the job is resolved: a prompt hangs on texts and titles alone, so that a
+ * document by reference and the same text inline give the same bytes and the same group. */
 int prompt_build(const struct job *job, struct prompt *out, struct err *e);
 void prompt_fini(struct prompt *p);
 

@@ -21,6 +21,12 @@ struct result_metrics {
     int64_t prompt_tokens, cached_tokens, computed_tokens, completion_tokens;
     int64_t draft_tokens, accepted_tokens;
     int64_t engine_steps, prefill_chunks, preemptions, kv_pages_peak;
+    /* Static: none, off, cold, differs, evicted, window, short, salt; NULL: not known, and
+     * miss_at means nothing. */
+    const char *miss;
+    int64_t miss_at;
+    int64_t group_jobs; /* 0: not out of a window, and shared_tokens means nothing */
+    int64_t shared_tokens;
 };
 
 struct result {

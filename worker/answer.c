@@ -154,6 +154,7 @@ int answer_request(const struct answer_context *ctx, struct job *job, struct seq
         .n_stops = p->n_stops,
         .stop_tokens = p->stop_tokens,
         .n_stop_tokens = p->n_stop_tokens,
+        .salt = job->cache_salt,
         .user = job,
     };
     req->sample.bias = list;
@@ -253,6 +254,10 @@ static void set_metrics(struct result *r, const struct seq_result *s)
     m->prefill_chunks = (int64_t)s->n_chunks;
     m->preemptions = (int64_t)s->n_preempted;
     m->kv_pages_peak = (int64_t)s->kv_pages_peak;
+    m->miss = prefix_miss_name(s->miss);
+    m->miss_at = (int64_t)s->miss_at;
+    m->group_jobs = (int64_t)job->group_jobs;
+    m->shared_tokens = (int64_t)job->shared_tokens;
 }
 
 struct result *answer_result_take(const struct answer_context *ctx, struct job *job,

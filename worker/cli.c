@@ -34,6 +34,11 @@ enum option_id {
     OPT_PARTITIONS,
     OPT_PROMPT_TOKENS,
     OPT_ANSWER_TOKENS,
+    OPT_LEVER,
+    OPT_EXPERIMENT,
+    OPT_REPEATS,
+    OPT_SWEEP,
+    OPT_LIFT,
     OPT_SET,
     OPT_CONFIG,
     OPT_BROKERS,
@@ -60,6 +65,13 @@ static const struct common_option common_options[OPT_COUNT] = {
                         "partitions of a topic that has to be created"},
     [OPT_PROMPT_TOKENS] = {CLI_PROMPT_TOKENS, "prompt-tokens", 0, "N", "length of the prompts"},
     [OPT_ANSWER_TOKENS] = {CLI_PROMPT_TOKENS, "answer-tokens", 0, "N", "length of the answers"},
+    [OPT_LEVER] = {CLI_LEVERS, "lever", 0, "LEVER", "the setting that is off and on in turn"},
+    [OPT_EXPERIMENT] = {CLI_LEVERS, "experiment", 0, "NAME",
+                        "ready-made jobs instead of a file"},
+    [OPT_REPEATS] = {CLI_LEVERS, "repeats", 0, "N", "how often off and on are measured"},
+    [OPT_SWEEP] = {CLI_LEVERS, "sweep", 0, NULL, "measure step budgets instead of off and on"},
+    [OPT_LIFT] = {CLI_LIFT, "lift-documents", 0, NULL,
+                  "send long documents once, and refer to them"},
     [OPT_SET] = {0, "set", 'X', "KEY=VALUE", "a setting (sheaf.KEY) or a librdkafka property"},
     [OPT_CONFIG] = {0, "config", 'F', "FILE",
                     "settings and librdkafka properties, KEY=VALUE a line"},
@@ -224,6 +236,7 @@ static int apply_common(struct cli *cli, enum option_id id, const char *value, s
     case OPT_JSON: cli->json = true; return 0;
     case OPT_SPECIAL: cli->special = true; return 0;
     case OPT_EXIT_EMPTY: cli->exit_when_empty = true; return 0;
+    case OPT_LIFT: cli->lift_documents = true; return 0;
     case OPT_INPUT: cli->input = value; return 0;
     case OPT_OUTPUT: cli->output = value; return 0;
     case OPT_RUN: cli->run = value; return 0;
@@ -232,6 +245,10 @@ static int apply_common(struct cli *cli, enum option_id id, const char *value, s
     case OPT_PARTITIONS: return parse_number("partitions", value, &cli->partitions, e);
     case OPT_PROMPT_TOKENS: return parse_number("prompt-tokens", value, &cli->prompt_tokens, e);
     case OPT_ANSWER_TOKENS: return parse_number("answer-tokens", value, &cli->answer_tokens, e);
+    case OPT_LEVER: cli->lever = value; return 0;
+    case OPT_EXPERIMENT: cli->experiment = value; return 0;
+    case OPT_REPEATS: return parse_number("repeats", value, &cli->repeats, e);
+    case OPT_SWEEP: cli->sweep = true; return 0;
     case OPT_SET: return settings_set_pair(s, value, e);
     case OPT_CONFIG: return 0; /* read before the flags */
     case OPT_BROKERS: return settings_set(s, settings_find("brokers"), value, e);
@@ -440,7 +457,8 @@ int cli_main(int argc, char **argv)
                           .limit = -1,
                           .partitions = 4,
                           .prompt_tokens = 512,
-                          .answer_tokens = 64};
+                          .answer_tokens = 64,
+                          .repeats = 5};
         return run_command(&cli, argc - 1, argv + 1);
     }
     refuse_command(argv[1]);

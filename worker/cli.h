@@ -31,16 +31,21 @@ enum cli_takes {
     CLI_SPECIAL = 1 << 8,        /* --special */
     CLI_PARTITIONS = 1 << 9,     /* --partitions N */
     CLI_PROMPT_TOKENS = 1 << 10, /* --prompt-tokens N, --answer-tokens N */
+    CLI_LEVERS = 1 << 11,        /* --lever, --experiment, --repeats, --sweep */
+    CLI_LIFT = 1 << 12,          /* --lift-documents */
 };
 
 struct cli {
     const struct command *command;
     struct settings settings;
-    bool json, quiet, special, exit_when_empty;
+    bool json, quiet, special, exit_when_empty, lift_documents;
     const char *input, *output, *run, *text;
     int64_t limit;      /* -1: none */
     int64_t partitions; /* of a topic that is created */
     int64_t prompt_tokens, answer_tokens;
+    const char *lever, *experiment;
+    int64_t repeats;
+    bool sweep;
     const char *const *args; /* what is no option */
     size_t n_args;
 };

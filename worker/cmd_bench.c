@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "bench.h"
 #include "cli.h"
 #include "peak.h"
 #include "setup.h"
@@ -234,8 +235,10 @@ static int open_and_bench(struct cli *cli, struct err *e)
 
 static int run(struct cli *cli, struct err *e)
 {
+    if (cli->n_args == 1 && strcmp(cli->args[0], "levers") == 0)
+        return bench_levers(cli, e);
     if (cli->n_args != 1 || strcmp(cli->args[0], "engine") != 0) {
-        ERR_SET(e, ERR_USAGE, "usage: sheaf bench engine");
+        ERR_SET(e, ERR_USAGE, "usage: sheaf bench engine, or sheaf bench levers");
         return EXIT_USAGE;
     }
     return open_and_bench(cli, e) == 0 ? 0 : cli_exit_code(e);
@@ -243,18 +246,32 @@ static int run(struct cli *cli, struct err *e)
 
 const struct command cmd_bench = {
     .name = "bench",
-    .summary = "measure the engine beside the machine's peaks",
-    .usage = "engine [--prompt-tokens N] [--answer-tokens N]",
-    .text = "engine: tokens a second of prefill and of decoding 1, 8 and 32 sequences, as "
-            "ratios to\n"
-            "the byte-product peak and the read bandwidth measured in the same process.\n\n"
-            "Examples:\n"
-            "  sheaf bench engine\n"
-            "  sheaf bench engine --prompt-tokens 2048 --json",
-    .takes = CLI_JSON | CLI_PROMPT_TOKENS,
+    .summary = "measure the engine beside the machine's peaks, and what each lever is worth",
+    .usage = "engine | levers --lever LEVER [-i FILE | --experiment NAME]",
+    .text =
+        "engine: tokens a second of prefill and of decoding 1, 8 and 32 sequences, as "
+        "ratios to\n"
+        "the byte-product peak and the read bandwidth measured in the same process.\n\n"
+        "levers: the same jobs with a lever off, on, on, off, and so on: prefix_cache, "
+        "grouping,\n"
+        "chunked_prefill or shared_attention. Jobs are those of FILE, or an experiment:\n"
+        "  prefix    20 questions on a prefix of 4,000 tokens, one at a time\n"
+        "  chunk     8 prompts of 8,000 tokens among 24 of 200, 8 at a time\n"
+        "  document  32 questions on a prefix of 2,000 tokens, all at a time\n"
+        "  shared    the same with 2,048 tokens and longer answers\n"
+        "Each half is a row of table experiments; v_ab has the medians. Exits with 1 when an\n"
+        "answer was not the same byte for byte.\n\n"
+        "Examples:\n"
+        "  sheaf bench engine\n"
+        "  sheaf bench engine --prompt-tokens 2048 --json\n"
+        "  sheaf bench levers --lever prefix_cache --experiment prefix --db bench.db\n"
+        "  sheaf bench levers --lever chunked_prefill --experiment chunk --sweep",
+    .takes = CLI_INPUT | CLI_JSON | CLI_PROMPT_TOKENS | CLI_LEVERS,
     .settings =
-        "model threads step_tokens prefill.chunk_tokens context kv.mb kv.type activations "
-        "chunked_prefill prefix_cache shared_attention",
+        "model db chat_template threads batch step_tokens prefill.chunk_tokens context kv.mb "
+        "kv.type activations max_tokens seed strict chunked_prefill prefix_cache "
+        "prefix_cache.min_tokens prefix_cache.evict shared_attention grouping group.open "
+        "group.max_wait_s window.jobs window.tokens",
     .args_max = 1,
     .run = run,
 };

@@ -15,6 +15,7 @@ struct check {
     const char *path;
     struct answer_context answers;
     struct hash_set ids;
+    struct documents *documents;
     size_t context;
     uint64_t jobs, bad;
     uint64_t prompt_tokens, prompt_tokens_max;
@@ -44,6 +45,9 @@ static int check_job(struct check *c, struct job *job, struct err *e)
             HASH_SET_KNOWN)
         job_fail(job, 400, "duplicate_custom_id", "custom_id",
                  "an earlier line of this input has the same custom_id");
+    bool waits; /* never: that is for topics */
+    if (job->error.status == 0)
+        TRY(documents_resolve(c->documents, job, 0, &waits, e));
     if (job->error.status == 0)
         TRY(answer_tokenize(&c->answers, job, e));
     if (job->error.status == 0 && job->n_tokens >= c->context)
@@ -120,6 +124,8 @@ static int run(struct cli *cli, struct err *e)
     struct model *m = NULL;
     int rc = cli_one_input(cli, &c.path, e);
     if (rc == 0)
+        rc = setup_open_documents(&cli->settings, NULL, &c.documents, e);
+    if (rc == 0)
         rc = setup_open_model(&cli->settings, &m, e);
     if (rc == 0)
         rc = check_with_model(&c, m, e);
@@ -127,6 +133,7 @@ static int run(struct cli *cli, struct err *e)
         print_totals(&c);
     json_decref(c.errors);
     hash_set_fini(&c.ids);
+    documents_close(c.documents);
     model_close(m);
     if (rc != 0)
         return cli_exit_code(e);
@@ -144,7 +151,7 @@ const struct command cmd_check = {
             "  sheaf check jobs.jsonl\n"
             "  sheaf check jobs.jsonl --json",
     .takes = CLI_INPUT | CLI_JSON,
-    .settings = "model chat_template context max_tokens strict",
+    .settings = "model chat_template context max_tokens strict documents documents.mb",
     .args_max = 1,
     .run = run,
 };

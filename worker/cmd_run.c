@@ -87,8 +87,10 @@ static int run(struct cli *cli, struct err *e)
         free_paths(&paths);
         return cli_exit_code(e);
     }
-    rc = transport_open_files(paths.input, paths.output, 2 * (size_t)cli->settings.batch,
-                              &setup.store, &transport, e);
+    rc = setup_open_documents(&cli->settings, NULL, &setup.documents, e);
+    if (rc == 0)
+        rc = transport_open_files(paths.input, paths.output, 2 * (size_t)cli->settings.batch,
+                                  &setup.store, &transport, e);
     if (rc == 0) {
         code = setup_run(&setup, &cli->settings, &transport, cli->quiet, &totals, e);
         transport.close(transport.ctx);
@@ -115,13 +117,16 @@ const struct command cmd_run = {
         "Examples:\n"
         "  sheaf run -i jobs.jsonl\n"
         "  sheaf run -i jobs.jsonl -o answers.jsonl --db night.db --batch 32\n"
+        "  sheaf run -i jobs.jsonl --documents handbook/\n"
         "  generate-jobs | sheaf run -i - -o - --db night.db > answers.jsonl",
     .takes = CLI_INPUT | CLI_OUTPUT,
     .settings =
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
         "kv.mb kv.type activations max_tokens seed strict run_id drain.timeout_s "
+        "documents documents.mb "
         "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.evict "
-        "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens",
+        "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens "
+        "window.mb",
     .args_max = 1,
     .run = run,
 };

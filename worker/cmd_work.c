@@ -47,8 +47,10 @@ static int run(struct cli *cli, struct err *e)
     struct transport transport;
     struct pipeline_totals totals;
     int code;
-    if (transport_open_kafka(&options, cli->exit_when_empty, &setup.store, &transport, e) ==
-        0) {
+    int rc = setup_open_documents(s, &options, &setup.documents, e);
+    if (rc == 0)
+        rc = transport_open_kafka(&options, cli->exit_when_empty, &setup.store, &transport, e);
+    if (rc == 0) {
         code = setup_run(&setup, s, &transport, cli->quiet, &totals, e);
         transport.close(transport.ctx);
     } else {
@@ -77,9 +79,11 @@ const struct command cmd_work = {
     .settings =
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
         "kv.mb kv.type activations max_tokens seed strict run_id brokers group topic "
-        "results_topic inflight.jobs inflight.mb drain.timeout_s "
+        "results_topic documents documents_topic documents.mb documents.wait_s inflight.jobs "
+        "inflight.mb drain.timeout_s "
         "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.evict "
-        "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens",
+        "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens "
+        "window.mb",
     .args_max = 0,
     .run = run,
 };

@@ -12,13 +12,16 @@
 #include "base/log.h"
 #include "base/queue.h"
 #include "job_parse.h"
+#include "parked.h"
 #include "progress.h"
+#include "readahead.h"
 #include "signals.h"
 
 enum {
     OUTCOMES_MAX = 1024, /* between engine and delivery, beside what waits for the engine */
     RETRY_MS_MAX = 10000,
     PATIENCE_US = 240000000, /* for a store or a transport that may work later */
+    IDLE_MS = 50,
 };
 
 /* What goes to delivery: a new result, or an input that the store knows already. */
@@ -30,10 +33,12 @@ struct outcome {
 
 struct pipeline {
     const struct pipeline_options *o;
-    struct queue *admitted; /* struct job */
-    struct queue *outcomes; /* struct outcome */
-    struct hash_set ids;    /* of this run; thread: intake */
-    _Atomic bool stop;      /* intake takes nothing more */
+    struct queue *admitted;   /* struct job */
+    struct readahead *window; /* thread: engine */
+    struct queue *outcomes;   /* struct outcome */
+    struct hash_set ids;      /* of this run; thread: intake */
+    struct parked parked;     /* thread: intake */
+    _Atomic bool stop;        /* intake takes nothing more */
     _Atomic bool input_ended;
     _Atomic bool delivery_failed;
     _Atomic int64_t drain_ends_us; /* 0: not stopping */
@@ -157,11 +162,11 @@ static int check_unique(struct pipeline *p, struct job *job, struct err *e)
     return 0;
 }
 
-static void check_deadline(struct job *job)
+static void check_deadline(struct job *job, int64_t now_wall_us)
 {
-    if (job->deadline_us != 0 && job->admitted_wall_us > job->deadline_us)
+    if (job->deadline_us != 0 && now_wall_us > job->deadline_us)
         job_fail(job, 408, "deadline_exceeded", "deadline",
-                 "the deadline passed before the job was admitted");
+                 "the deadline passed before the job's turn came");
 }
 
 /* True when the store had the answer: the job went on to delivery or is done with. */
@@ -185,20 +190,16 @@ static int pass_known(struct pipeline *p, struct job *job, bool *known, struct e
     return push_outcome(p, (struct outcome){.known = job, .line = line}, e);
 }
 
-static int admit(struct pipeline *p, struct job *job, struct err *e)
+static void set_admitted(struct job *job)
 {
     job->admitted_us = clock_mono_us();
     job->admitted_wall_us = clock_wall_us();
-    int rc = check_unique(p, job, e);
-    bool known = false;
-    if (rc == 0)
-        rc = pass_known(p, job, &known, e);
-    if (known)
-        return rc;
-    if (rc == 0 && job->error.status == 0)
-        check_deadline(job);
-    if (rc == 0 && job->error.status == 0)
-        rc = answer_tokenize(p->o->answers, job, e);
+}
+
+/* A job that is whole, or has an error. */
+static int pass_on(struct pipeline *p, struct job *job, struct err *e)
+{
+    const int rc = job->error.status == 0 ? answer_tokenize(p->o->answers, job, e) : 0;
     if (rc != 0) {
         job_free(job);
         return rc;
@@ -208,6 +209,46 @@ static int admit(struct pipeline *p, struct job *job, struct err *e)
     if (!queue_push(p->admitted, job))
         job_free(job); /* stopped: unanswered and unsettled */
     return 0;
+}
+
+static int admit(struct pipeline *p, struct job *job, struct err *e)
+{
+    set_admitted(job);
+    int rc = check_unique(p, job, e);
+    bool known = false;
+    if (rc == 0)
+        rc = pass_known(p, job, &known, e);
+    if (known)
+        return rc;
+    if (rc == 0 && job->error.status == 0)
+        check_deadline(job, clock_wall_us());
+    bool waits = false;
+    if (rc == 0 && job->error.status == 0)
+        rc = documents_resolve(p->o->documents, job, job->admitted_us, &waits, e);
+    if (rc == 0 && waits)
+        rc = parked_add(&p->parked, job, e);
+    if (rc != 0) {
+        job_free(job);
+        return rc;
+    }
+    return waits ? 0 : pass_on(p, job, e);
+}
+
+/* Jobs whose documents have come, or whose time to wait for them is over. Waiting for a
+ * document is time in the queue. */
+static int retry_parked(struct pipeline *p, struct err *e)
+{
+    if (!parked_begin(&p->parked, p->o->documents))
+        return 0;
+    for (;;) {
+        struct job *job = NULL;
+        TRY(parked_next(&p->parked, p->o->documents, &job, e));
+        if (!job)
+            return 0;
+        set_admitted(job);
+        check_deadline(job, clock_wall_us());
+        TRY(pass_on(p, job, e));
+    }
 }
 
 static int take_one(struct pipeline *p, struct err *e)
@@ -236,17 +277,27 @@ static int take_one(struct pipeline *p, struct err *e)
     return admit(p, job, e);
 }
 
+/* At the end of the input only what waits for documents is left. */
+static int take_or_wait(struct pipeline *p, struct err *e)
+{
+    if (!atomic_load(&p->input_ended))
+        return take_one(p, e);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    return 0;
+}
+
 static void *intake_main(void *arg)
 {
     struct pipeline *p = arg;
     struct err e = {0};
-    while (!atomic_load(&p->stop) && !atomic_load(&p->input_ended)) {
-        if (take_one(p, &e) != 0) {
+    while (!atomic_load(&p->stop) && (!atomic_load(&p->input_ended) || p->parked.n > 0)) {
+        if (take_or_wait(p, &e) != 0 || retry_parked(p, &e) != 0) {
             if (e.code != ERR_CANCELLED || !atomic_load(&p->stop))
                 fail_pipeline(p, &e);
             break;
         }
     }
+    parked_fini(&p->parked); /* unanswered and unsettled */
     queue_shut(p->admitted);
     return NULL;
 }
@@ -272,16 +323,42 @@ static int submit(struct pipeline *p, struct job *job, struct err *e)
     return ERR_SET(e, rc, "%s", refusal.text);
 }
 
-/* Fills the engine; waits for a job only while there is nothing to compute. */
-static int submit_admitted(struct pipeline *p, struct err *e)
+static bool is_ready(struct pipeline *p)
 {
-    while (engine_has_room(p->o->engine)) {
-        const int wait_ms = engine_active(p->o->engine) == 0 ? 50 : 0;
-        struct job *job = queue_pop(p->admitted, wait_ms);
+    return engine_active(p->o->engine) > 0 ||
+           readahead_is_ready(p->window, !queue_is_drained(p->admitted));
+}
+
+/* Waits for a job only while there is nothing to compute. */
+static int fill_window(struct pipeline *p, struct err *e)
+{
+    while (readahead_has_room(p->window)) {
+        struct job *job = queue_pop(p->admitted, is_ready(p) ? 0 : IDLE_MS);
         if (!job)
             return 0;
-        TRY(submit(p, job, e));
+        TRY(readahead_add(p->window, job, e));
     }
+    return 0;
+}
+
+/* Jobs that went to another worker while they waited are dropped. */
+static int submit_next(struct pipeline *p, struct job *job, struct err *e)
+{
+    if (p->o->transport->holds && !p->o->transport->holds(p->o->transport->ctx, &job->source)) {
+        job_free(job);
+        atomic_fetch_sub(&p->taken, 1);
+        return 0;
+    }
+    check_deadline(job, clock_wall_us());
+    return job->error.status != 0 ? push_failure(p, job, e) : submit(p, job, e);
+}
+
+static int fill_engine(struct pipeline *p, struct err *e)
+{
+    TRY(fill_window(p, e));
+    struct job *job;
+    while (engine_has_room(p->o->engine) && is_ready(p) && (job = readahead_next(p->window)))
+        TRY(submit_next(p, job, e));
     return 0;
 }
 
@@ -312,7 +389,8 @@ static void show_progress(struct pipeline *p, struct progress *progress)
     struct progress_figures f = {
         .done = atomic_load(&p->succeeded) + atomic_load(&p->failed) + atomic_load(&p->known),
         .failed = atomic_load(&p->failed),
-        .running = engine_active(p->o->engine) + queue_length(p->admitted),
+        .running = engine_active(p->o->engine) + readahead_length(p->window) +
+                   queue_length(p->admitted),
         .prompt_tokens_computed = c.computed_tokens,
         .completion_tokens = c.generated_tokens,
     };
@@ -321,10 +399,10 @@ static void show_progress(struct pipeline *p, struct progress *progress)
 }
 
 /* What waits for the engine when the worker stops is left for the next start. */
-static void drop_admitted(struct pipeline *p)
+static void drop_waiting(struct pipeline *p)
 {
     struct job *job;
-    while ((job = queue_pop(p->admitted, 0)))
+    while ((job = queue_pop(p->admitted, 0)) || (job = readahead_next(p->window)))
         job_free(job);
 }
 
@@ -341,10 +419,16 @@ static void obey_signals(struct pipeline *p)
             engine_active(p->o->engine));
         atomic_store(&p->stop, true);
         queue_shut(p->admitted);
-        drop_admitted(p);
+        drop_waiting(p);
     }
     if (n > 1 || clock_mono_us() > atomic_load(&p->drain_ends_us))
         engine_cancel_all(p->o->engine);
+}
+
+static bool is_idle(struct pipeline *p)
+{
+    return engine_active(p->o->engine) == 0 && readahead_length(p->window) == 0 &&
+           queue_is_drained(p->admitted);
 }
 
 static int engine_loop(struct pipeline *p, struct err *e)
@@ -354,14 +438,14 @@ static int engine_loop(struct pipeline *p, struct err *e)
     int rc = 0;
     while (rc == 0 && !has_failed(p)) {
         obey_signals(p);
-        rc = submit_admitted(p, e);
+        rc = fill_engine(p, e);
         bool worked = false;
         if (rc == 0)
             rc = engine_step(p->o->engine, &worked, e);
         if (rc == 0)
             rc = collect_finished(p, e);
         show_progress(p, &progress);
-        if (!worked && engine_active(p->o->engine) == 0 && queue_is_drained(p->admitted))
+        if (!worked && is_idle(p))
             break;
     }
     progress_end(&progress);
@@ -489,7 +573,7 @@ static void empty_engine(struct pipeline *p)
 
 static void free_leftovers(struct pipeline *p)
 {
-    drop_admitted(p);
+    drop_waiting(p);
     empty_engine(p);
     struct outcome *outcome;
     while ((outcome = queue_pop(p->outcomes, 0)))
@@ -534,11 +618,13 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
     pthread_mutex_init(&p.lock, NULL);
     p.admitted = queue_open(o->transport->queue_max);
     p.outcomes = queue_open(o->transport->queue_max + OUTCOMES_MAX);
-    const int rc = p.admitted && p.outcomes
-                       ? run_stages(&p, e)
-                       : ERR_SET(e, ERR_NOMEM, "no memory for the queues of the pipeline");
-    if (p.admitted && p.outcomes)
+    int rc = readahead_open(o->answers->settings, o->engine, &p.window, e);
+    if (rc == 0 && !(p.admitted && p.outcomes))
+        rc = ERR_SET(e, ERR_NOMEM, "no memory for the queues of the pipeline");
+    if (rc == 0) {
+        rc = run_stages(&p, e);
         free_leftovers(&p);
+    }
     *totals = (struct pipeline_totals){
         .taken = p.taken,
         .known = p.known,
@@ -548,6 +634,7 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
         .completion_tokens = p.completion_tokens,
         .stopped = !is_whole(&p),
     };
+    readahead_close(p.window);
     queue_close(p.admitted);
     queue_close(p.outcomes);
     hash_set_fini(&p.ids);

@@ -1,11 +1,13 @@
 /*
- * The worker's loop: take -> parse -> tokenize -> engine -> emit -> store -> deliver.
+ * The worker's loop: take -> parse -> tokenize -> group -> engine -> emit -> store -> deliver.
  *
  * Three stages, each a thread, a job owned by exactly one of them and handed on through bounded
  * queues:
  *
- *     intake    transport.take, job_parse, answer_tokenize       --admitted-->
- *     engine    engine_submit, engine_step, engine_collect       --outcomes-->
+ *     intake    transport.take, job_parse, documents_resolve,
+ *               answer_tokenize                                  --admitted-->
+ *     engine    readahead, engine_submit, engine_step,
+ *               engine_collect                                   --outcomes-->
  *     delivery  result_emit, store_put, transport.deliver
  *
  * The engine stage is the caller's thread. Every input that was taken gets exactly one result
@@ -19,6 +21,7 @@
 #include <stdint.h>
 
 #include "answer.h"
+#include "io/documents.h"
 #include "transport.h"
 
 struct pipeline_options {
@@ -26,6 +29,7 @@ struct pipeline_options {
     struct engine *engine;
     struct transport *transport;
     struct shared_store *store;
+    struct documents *documents; /* that jobs refer to; NULL: none is found */
     const char *run_id;
     bool show_progress;
     int64_t drain_us;

@@ -57,6 +57,17 @@ int setup_parse_line(const struct settings *s, const char *path, const struct fi
     return job_parse(line->bytes, line->length, &source, &options, out, e);
 }
 
+int setup_open_documents(const struct settings *s, const struct kafka_options *kafka,
+                         struct documents **out, struct err *e)
+{
+    const struct documents_options o = {.path = s->documents,
+                                        .topic = kafka ? s->documents_topic : NULL,
+                                        .kafka = kafka,
+                                        .bytes_max = (size_t)s->documents_mb << 20,
+                                        .wait_us = s->documents_wait_s * 1000000};
+    return documents_open(&o, out, e);
+}
+
 static int choose_formats(const struct settings *s, struct engine_options *out, struct err *e)
 {
     const bool is_bf16 = strcmp(s->kv_type, "bf16") == 0;
@@ -104,6 +115,26 @@ static char *describe_engine(const struct engine *eng, const struct settings *s)
         "activations", s->activations, "weights_bytes", (json_int_t)plan.weights_bytes,
         "kv_bytes", (json_int_t)plan.kv_bytes, "activations_bytes",
         (json_int_t)plan.activations_bytes);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    return text;
+}
+
+/* What it counted since then, likewise. */
+static char *describe_counters(const struct engine *eng)
+{
+    const struct engine_counters c = engine_counters(eng);
+    json_t *root =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                  "steps", (json_int_t)c.steps, "rows", (json_int_t)c.rows, "prompt_tokens",
+                  (json_int_t)c.prompt_tokens, "computed_tokens", (json_int_t)c.computed_tokens,
+                  "cached_tokens", (json_int_t)c.cached_tokens, "generated_tokens",
+                  (json_int_t)c.generated_tokens, "preemptions", (json_int_t)c.preemptions,
+                  "pages_published", (json_int_t)c.prefix.pages_published, "pages_evicted",
+                  (json_int_t)c.prefix.pages_evicted, "pages_evicted_wanted",
+                  (json_int_t)c.prefix.pages_evicted_wanted, "pages_copied",
+                  (json_int_t)c.prefix.pages_copied, "busy_us", (json_int_t)c.busy_us,
+                  "prefill_us", (json_int_t)c.prefill_us, "decode_us", (json_int_t)c.decode_us);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
@@ -172,6 +203,7 @@ void setup_close(struct setup *setup)
     engine_close(setup->engine);
     model_close(setup->model);
     store_close(setup->store.store);
+    documents_close(setup->documents);
     pthread_mutex_destroy(&setup->store.lock);
     *setup = (struct setup){0};
 }
@@ -180,17 +212,22 @@ static void say_totals(const struct setup *setup, const struct pipeline_totals *
 {
     const struct engine_counters c = engine_counters(setup->engine);
     const double busy_s = (double)c.busy_us / 1e6;
-    log_info(
-        "%llu answered, %llu failed, %llu known from before%s; %llu prompt tokens, %llu answer "
-        "tokens; engine busy %.1f s",
-        (unsigned long long)t->succeeded, (unsigned long long)t->failed,
-        (unsigned long long)t->known, t->stopped ? ", stopped before the end" : "",
-        (unsigned long long)t->prompt_tokens, (unsigned long long)t->completion_tokens, busy_s);
+    log_info("%llu answered, %llu failed, %llu known from before%s; %llu prompt tokens (%.1f "
+             "%% from "
+             "the cache), %llu answer tokens; engine busy %.1f s",
+             (unsigned long long)t->succeeded, (unsigned long long)t->failed,
+             (unsigned long long)t->known, t->stopped ? ", stopped before the end" : "",
+             (unsigned long long)t->prompt_tokens,
+             c.prompt_tokens ? 100.0 * (double)c.cached_tokens / (double)c.prompt_tokens : 0.0,
+             (unsigned long long)t->completion_tokens, busy_s);
+    if (c.prefix.pages_evicted_wanted > 0)
+        log_info("%llu KV pages that queued jobs wanted had to go; raise kv.mb to keep them",
+                 (unsigned long long)c.prefix.pages_evicted_wanted);
 }
 
 void setup_abandon_run(struct setup *setup)
 {
-    store_end_run(setup->store.store, setup->run_id, "failed", NULL);
+    store_end_run(setup->store.store, setup->run_id, "failed", NULL, NULL);
 }
 
 int setup_run(struct setup *setup, const struct settings *s, struct transport *transport,
@@ -201,6 +238,7 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
         .engine = setup->engine,
         .transport = transport,
         .store = &setup->store,
+        .documents = setup->documents,
         .run_id = setup->run_id,
         .show_progress = !quiet,
         .drain_us = s->drain_s * 1000000,
@@ -208,7 +246,10 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
     const int rc = pipeline_run(&o, totals, e);
     const char *status = rc != 0 ? "failed" : totals->stopped ? "cancelled" : "completed";
     int64_t n_failed = 0;
-    int ended = store_end_run(setup->store.store, setup->run_id, status, rc ? NULL : e);
+    char *counters = describe_counters(setup->engine);
+    int ended =
+        store_end_run(setup->store.store, setup->run_id, status, counters, rc ? NULL : e);
+    free(counters);
     if (rc == 0 && ended == 0)
         ended = store_count_failed(setup->store.store, setup->run_id, &n_failed, e);
     if (rc == 0 && !quiet)

@@ -5,6 +5,7 @@
 #include "answer.h"
 #include "base/settings.h"
 #include "engine/engine.h"
+#include "io/documents.h"
 #include "pipeline.h"
 #include "transport.h"
 
@@ -18,13 +19,19 @@ struct file_line;
 int setup_parse_line(const struct settings *s, const char *path, const struct file_line *line,
                      struct job **out, struct err *e);
 
+/* The documents that jobs refer to: the setting's file or folder, and with kafka (borrowed
+ * until they are closed) the topic. */
+int setup_open_documents(const struct settings *s, const struct kafka_options *kafka,
+                         struct documents **out, struct err *e);
+
 /* A model with its engine and a database, ready for a pipeline. */
 struct setup {
     struct model *model;
     struct engine *engine;
     struct answer_context answers;
     struct shared_store store;
-    char worker_id[128]; /* host:pid */
+    struct documents *documents; /* of setup_open_documents, or NULL; closed with the setup */
+    char worker_id[128];         /* host:pid */
     char run_id[JOB_ID_BYTES_MAX + 1];
 };
 

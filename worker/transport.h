@@ -4,6 +4,9 @@
  *
  * A line that is delivered was stored before. deliver marks it as published once it is where it
  * belongs, so that after a kill it is delivered again unless it is known to be there.
+ *
+ * An input that waits for its turn may stop being ours meanwhile (its partition went to another
+ * worker); holds tells, and it is then dropped unanswered and unsettled.
  */
 #ifndef SHEAF_TRANSPORT_H
 #define SHEAF_TRANSPORT_H
@@ -58,6 +61,8 @@ struct transport {
     /* Makes a take that waits return ERR_CANCELLED; NULL: take never waits long. Thread: any.
      */
     void (*stop)(void *ctx);
+    /* Is this input still ours to answer? NULL: always. Thread: any. */
+    bool (*holds)(void *ctx, const struct job_source *source);
     /* At most TRANSPORT_BATCH_MAX outputs. ERR_RETRY in e->flags: the same call, with the same
      * outputs, may succeed later. Thread: delivery. */
     int (*deliver)(void *ctx, const struct transport_output *outputs, size_t n, struct err *e);

@@ -46,7 +46,8 @@ static int take(void *ctx, struct transport_input *in, enum transport_event *eve
         .source = {.topic = r->topic,
                    .partition = r->partition,
                    .offset = r->offset,
-                   .timestamp_us = r->timestamp_us ? r->timestamp_us : clock_wall_us()},
+                   .timestamp_us = r->timestamp_us ? r->timestamp_us : clock_wall_us(),
+                   .lease = r->lease},
         .custom_id = r->custom_id_header,
     };
     return 0;
@@ -149,6 +150,12 @@ static int deliver(void *ctx, const struct transport_output *outputs, size_t n, 
     return 0;
 }
 
+static bool holds(void *ctx, const struct job_source *source)
+{
+    struct kafka_transport *t = ctx;
+    return kafka_source_holds(t->source, source->topic, source->partition, source->lease);
+}
+
 static void progress(void *ctx, struct transport_progress *out)
 {
     struct kafka_transport *t = ctx;
@@ -205,6 +212,7 @@ int transport_open_kafka(const struct kafka_options *o, bool exit_when_empty,
                               .queue_max = o->inflight_jobs_max + QUEUE_SLACK,
                               .take = take,
                               .deliver = deliver,
+                              .holds = holds,
                               .progress = progress,
                               .finish = finish,
                               .close = close_kafka};

@@ -98,3 +98,16 @@ runs_tests() {
     sum=$(tail -n 1 "$tmp/tests.log")
     [ $rc = 0 ] || fails "$1: $sum"
 }
+
+# measures_lever LEVER EXPERIMENT [flags]: off and on by turns, 5 repeats, into $tmp. That
+# answers differ (exit code 1) is judges_lever's to say.
+measures_lever() {
+    local rc=0
+    "$sheaf" bench levers --lever "$1" --experiment "$2" --db "$tmp/bench.db" --json "${@:3}" \
+        >"$tmp/$2.json" || rc=$?
+    [ $rc -le 1 ] || fails "bench levers --lever $1 --experiment $2 ended with exit code $rc"
+    sqlite3 -readonly "$tmp/bench.db" "SELECT name, metric, median_off, median_on, ratio,
+        spread, identical_share FROM v_ab WHERE name = '$2'"
+}
+# judges_lever EXPERIMENT METRIC RATIO...: prints the figures; fails when one is not reached.
+judges_lever() { python3 ops/claims/lever_ratios.py "$tmp/$1.json" "${@:2}"; }

@@ -18,7 +18,7 @@ SELECT j.job_id, j.run_id, j.custom_id, j.status, j.finish_reason, j.stop_reason
        j.turnaround_us / 1000.0 AS turnaround_ms,
        j.prompt_tokens, j.cached_tokens, j.computed_tokens, j.completion_tokens,
        j.draft_tokens, j.accepted_tokens, j.engine_steps, j.prefill_chunks, j.preemptions,
-       j.kv_pages_peak,
+       j.kv_pages_peak, j.miss_reason, j.miss_at, j.group_jobs, j.shared_tokens,
        CASE WHEN j.decode_us > 0 AND j.completion_tokens >= 2
             THEN (j.completion_tokens - 1) * 1e6 / j.decode_us END AS decode_tok_s,
        CASE WHEN j.prompt_tokens > 0
@@ -73,6 +73,7 @@ SELECT r.run_id, r.label, r.status, r.model, r.quant, r.kernels,
        CASE WHEN s.prompt_tokens > 0
             THEN 1.0 * s.cached_tokens / s.prompt_tokens END AS hit_ratio,
        r.started_at, r.ended_at, r.starts, r.version, r.model_sha256, r.engine_json,
+       r.counters_json,
        r.started_at AS time
 FROM runs r
 LEFT JOIN sums s ON s.run_id = r.run_id
@@ -134,3 +135,116 @@ SELECT run_id, CAST(finished_at / 10 AS INTEGER) * 10 AS time, count(*) AS jobs,
        sum(prompt_tokens) / 10.0 AS prompt_tok_s,
        sum(completion_tokens) / 10.0 AS completion_tok_s
 FROM jobs GROUP BY run_id, CAST(finished_at / 10 AS INTEGER);
+
+-- What the prefix cache did for each group of jobs that start with the same messages or
+-- documents.
+DROP VIEW IF EXISTS v_groups;
+CREATE VIEW v_groups AS
+SELECT run_id, prefix_group, count(*) AS jobs, sum(prompt_tokens) AS prompt_tokens,
+       sum(cached_tokens) AS cached_tokens, sum(computed_tokens) AS computed_tokens,
+       CASE WHEN sum(prompt_tokens) > 0
+            THEN 1.0 * sum(cached_tokens) / sum(prompt_tokens) END AS hit_ratio,
+       avg(ttft_us) / 1000.0 AS mean_ttft_ms,
+       min(finished_at) AS first_finished_at, max(finished_at) AS last_finished_at,
+       min(finished_at) AS time
+FROM jobs WHERE status = 'succeeded' AND prefix_group IS NOT NULL
+GROUP BY run_id, prefix_group;
+
+-- The same for each document; a job that names a document twice counts once.
+DROP VIEW IF EXISTS v_doc_hits;
+CREATE VIEW v_doc_hits AS
+SELECT j.run_id, d.doc_id, count(*) AS jobs, sum(j.prompt_tokens) AS prompt_tokens,
+       sum(j.cached_tokens) AS cached_tokens,
+       CASE WHEN sum(j.prompt_tokens) > 0
+            THEN 1.0 * sum(j.cached_tokens) / sum(j.prompt_tokens) END AS hit_ratio
+FROM (SELECT DISTINCT job_id, doc_id FROM job_documents WHERE doc_id IS NOT NULL) d
+JOIN jobs j ON j.job_id = d.job_id
+WHERE j.status = 'succeeded'
+GROUP BY j.run_id, d.doc_id;
+
+-- Why prompt tokens were computed; the last token of a prompt always is.
+DROP VIEW IF EXISTS v_misses;
+CREATE VIEW v_misses AS
+SELECT run_id, miss_reason, count(*) AS jobs, sum(computed_tokens) AS missed_tokens
+FROM jobs WHERE status = 'succeeded' AND miss_reason IS NOT NULL
+GROUP BY run_id, miss_reason;
+
+-- Levers on and off side by side, a row for each metric: medians by nearest rank; ratio: how many
+-- times better it is with the lever on (the greater hit ratio or speed, the smaller anything
+-- else); spread: (greatest - smallest) / median, of the worse half.
+DROP VIEW IF EXISTS v_ab;
+CREATE VIEW v_ab AS
+WITH metrics (position, metric, more_is_better) AS (
+    VALUES
+        (1, 'wall_s', 0),
+        (2, 'prefill_s', 0),
+        (3, 'total_tok_s', 1),
+        (4, 'completion_tok_s', 1),
+        (5, 'hit_ratio', 1),
+        (6, 'ttft_p50_ms', 0),
+        (7, 'ttft_p95_ms', 0),
+        (8, 'ttft_cold_p50_ms', 0),
+        (9, 'ttft_warm_p50_ms', 0),
+        (10, 'ttft_warm_p95_ms', 0),
+        (11, 'ttft_short_p95_ms', 0),
+        (12, 'e2e_long_p50_ms', 0),
+        (13, 'tpot_p50_ms', 0),
+        (14, 'tpot_p95_ms', 0),
+        (15, 'decode_step_ms', 0),
+        (16, 'memory_peak_bytes', 0)
+), samples AS (
+    SELECT experiment_id, lever, name, step_tokens, chunk_tokens, lever_on,
+           m.position, m.metric, m.more_is_better,
+           CASE m.metric
+           WHEN 'wall_s' THEN wall_s
+           WHEN 'prefill_s' THEN prefill_s
+           WHEN 'total_tok_s' THEN total_tok_s
+           WHEN 'completion_tok_s' THEN completion_tok_s
+           WHEN 'hit_ratio' THEN hit_ratio
+           WHEN 'ttft_p50_ms' THEN ttft_p50_ms
+           WHEN 'ttft_p95_ms' THEN ttft_p95_ms
+           WHEN 'ttft_cold_p50_ms' THEN ttft_cold_p50_ms
+           WHEN 'ttft_warm_p50_ms' THEN ttft_warm_p50_ms
+           WHEN 'ttft_warm_p95_ms' THEN ttft_warm_p95_ms
+           WHEN 'ttft_short_p95_ms' THEN ttft_short_p95_ms
+           WHEN 'e2e_long_p50_ms' THEN e2e_long_p50_ms
+           WHEN 'tpot_p50_ms' THEN tpot_p50_ms
+           WHEN 'tpot_p95_ms' THEN tpot_p95_ms
+           WHEN 'decode_step_ms' THEN decode_step_ms
+           WHEN 'memory_peak_bytes' THEN memory_peak_bytes
+           END AS value
+    FROM experiments, metrics m
+), ranked AS (
+    SELECT *,
+           row_number() OVER (PARTITION BY experiment_id, lever, step_tokens, chunk_tokens,
+                              position, lever_on ORDER BY value) AS rn,
+           count(*) OVER (PARTITION BY experiment_id, lever, step_tokens, chunk_tokens,
+                          position, lever_on) AS n
+    FROM samples WHERE value IS NOT NULL
+), halves AS (
+    SELECT experiment_id, lever, name, step_tokens, chunk_tokens, position, metric,
+           more_is_better, lever_on, n,
+           max(CASE WHEN rn = (n * 50 + 99) / 100 THEN value END) AS median,
+           1.0 * (max(value) - min(value)) AS width
+    FROM ranked
+    GROUP BY experiment_id, lever, step_tokens, chunk_tokens, position, lever_on
+), pairs AS (
+    SELECT experiment_id, lever, name, step_tokens, chunk_tokens, position, metric,
+           more_is_better,
+           max(CASE WHEN lever_on = 1 THEN n END) AS n_on,
+           max(CASE WHEN lever_on = 0 THEN n END) AS n_off,
+           max(CASE WHEN lever_on = 1 THEN median END) AS median_on,
+           max(CASE WHEN lever_on = 0 THEN median END) AS median_off,
+           max(width / nullif(median, 0)) AS spread
+    FROM halves GROUP BY experiment_id, lever, step_tokens, chunk_tokens, position
+), identical AS (
+    SELECT experiment_id, lever, step_tokens, chunk_tokens, min(identical_share) AS share
+    FROM experiments GROUP BY experiment_id, lever, step_tokens, chunk_tokens
+)
+SELECT p.experiment_id, p.lever, p.name, p.step_tokens, p.chunk_tokens, p.metric,
+       p.n_on, p.n_off, p.median_on, p.median_off,
+       CASE WHEN p.more_is_better THEN 1.0 * p.median_on / nullif(p.median_off, 0)
+            ELSE 1.0 * p.median_off / nullif(p.median_on, 0) END AS ratio,
+       p.spread, i.share AS identical_share, p.position
+FROM pairs p JOIN identical i USING (experiment_id, lever, step_tokens, chunk_tokens)
+ORDER BY p.experiment_id, p.lever, p.step_tokens, p.chunk_tokens, p.position;

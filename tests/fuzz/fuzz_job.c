@@ -16,6 +16,8 @@
 static void check_prompt(const struct job *job)
 {
     struct prompt p;
+    if (job_has_unresolved(job))
+        return;
     if (prompt_build(job, &p, NULL) != 0)
         return;
     ASSERT(p.n_messages == job->n_messages);

@@ -126,7 +126,7 @@ static void check_six_prompts(const char *isa, enum act_kind act)
     for (size_t i = 0; i < 6; i++) {
         size_t n;
         int32_t *ids = golden_ids(json_object_get(json_array_get(prompts, i), "ids"), &n);
-        if (n <= bound_of(isa, 33, 2000, 2000)) {
+        if (n <= bound_of(isa, 33, 300, 2000)) {
             float *logits = logits_of(eng, ids, n);
             const float *got = logits + (n - 1) * n_vocab;
             const float *want = exact + i * n_vocab;
@@ -173,7 +173,7 @@ static void check_perplexity(const char *isa)
     size_t n;
     int32_t *ids = golden_ids(json_object_get(root, "ids"), &n);
     assert_int_equal(n, 2048);
-    n = bound_of(isa, 64, 256, 2048);
+    n = bound_of(isa, 64, 192, 2048);
     struct engine *eng = golden_open_engine(model, isa, ACT_INT8, KV_BF16, &options);
     float *logits = logits_of(eng, ids, n);
     double got = 0, exact = 0;
@@ -259,7 +259,7 @@ static void check_forced_jobs(const json_t *jobs, const char *isa, enum kv_type 
 {
     struct engine *eng = golden_open_engine(model, isa, ACT_INT8, kv, &options);
     struct greedy_count count = {0};
-    const size_t n_jobs = bound_of(isa, 1, 2, 24);
+    const size_t n_jobs = bound_of(isa, 1, 1, 24);
     for (size_t i = 0; i < n_jobs; i++)
         check_forced(eng, json_array_get(jobs, i), gap_min, &count);
     printf("    forced greedy, %s, KV %s: %zu of %zu steps agree; all %zu with a gap of %g or "

@@ -65,7 +65,8 @@ char *__wrap_strndup(const char *text, size_t n)
 }
 
 static const char *const lines[] = {
-    "{\"custom_id\":\"id-of-some-length-0123456789\",\"run_id\":\"r\",\"system\":\"S\","
+    "{\"custom_id\":\"id-of-some-length-0123456789\",\"run_id\":\"r\",\"system\":\"S\",\"cache_"
+    "salt\":\"s\","
     "\"model\":"
     "\"m\",\"documents\":[\"plain\",{\"id\":5,\"title\":\"T\",\"text\":\"text that is longer "
     "than "

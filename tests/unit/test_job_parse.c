@@ -65,9 +65,9 @@ static json_t *view_documents(const struct job *job)
     json_t *list = json_array();
     for (size_t i = 0; i < job->n_documents; i++) {
         const struct job_document *d = &job->documents[i];
-        assert_int_equal(strlen(d->text), d->length);
-        json_array_append_new(
-            list, json_pack("{ss? ss? ss}", "id", d->id, "title", d->title, "text", d->text));
+        assert_int_equal(d->text ? strlen(d->text) : 0, d->length);
+        json_array_append_new(list, json_pack("{ss? ss? ss? ss?}", "id", d->id, "title",
+                                              d->title, "ref", d->ref, "text", d->text));
     }
     return list;
 }
@@ -94,6 +94,8 @@ static json_t *view_job(const struct job *job)
     json_object_set_new(view, "prompt_tokens",
                         job->prompt_tokens ? view_ids(job->prompt_tokens, job->n_prompt_tokens)
                                            : json_null());
+    json_object_set_new(view, "cache_salt",
+                        job->cache_salt ? json_string(job->cache_salt) : json_null());
     assert_non_null(view);
     return view;
 }

@@ -241,11 +241,11 @@ static void a_run_keeps_its_model(void **state)
     assert_int_equal(store_begin_run(s, &other, &e), ERR_STATE);
     assert_non_null(strstr(e.text, "night"));
     err_clear(&e);
-    assert_int_equal(store_end_run(s, "night", "completed", &e), 0);
+    assert_int_equal(store_end_run(s, "night", "completed", "{}", &e), 0);
     assert_string_equal(ask(s, "SELECT status FROM runs"), "completed");
-    assert_int_equal(store_end_run(s, "nobody", "completed", &e), ERR_NOTFOUND);
+    assert_int_equal(store_end_run(s, "nobody", "completed", NULL, &e), ERR_NOTFOUND);
     err_clear(&e);
-    assert_int_equal(store_end_run(s, "night", "splendid", &e), ERR_DB);
+    assert_int_equal(store_end_run(s, "night", "splendid", NULL, &e), ERR_DB);
     store_close(s);
 }
 
@@ -282,7 +282,7 @@ static void a_newer_schema_is_refused_with_both_numbers(void **state)
     store_close(open_owner(path));
     run_sql(path, "PRAGMA user_version = 99");
     refused(path, STORE_OWNER, ERR_STATE, "schema 99");
-    refused(path, STORE_OWNER, ERR_STATE, "up to 1");
+    refused(path, STORE_OWNER, ERR_STATE, "up to 3");
     refused(path, STORE_READER, ERR_STATE, "schema 99");
 }
 
@@ -559,7 +559,7 @@ static void metrics_def_and_the_table_name_the_same_columns(void **state)
     assert_string_equal(
         ask(s, "SELECT count(*) FROM pragma_table_info('jobs') WHERE name GLOB '*_us' OR name "
                "GLOB '*_us_max' OR name GLOB '*_tokens' OR name IN ('engine_steps', "
-               "'prefill_chunks', 'preemptions', 'kv_pages_peak')"),
+               "'prefill_chunks', 'preemptions', 'kv_pages_peak', 'miss_at', 'group_jobs')"),
         expected);
     store_close(s);
 }
@@ -572,7 +572,7 @@ static void pragmas_are_as_promised(void **state)
     assert_string_equal(ask(s, "PRAGMA foreign_keys"), "1");
     assert_string_equal(ask(s, "PRAGMA busy_timeout"), "5000");
     assert_string_equal(ask(s, "PRAGMA trusted_schema"), "0");
-    assert_string_equal(ask(s, "PRAGMA user_version"), "1");
+    assert_string_equal(ask(s, "PRAGMA user_version"), "3");
     assert_string_equal(ask(s, "PRAGMA application_id"), "1397244230");
     assert_string_equal(ask(s, "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' "
                                "AND type = 'table' AND name NOT LIKE 'sqlite%' AND NOT strict"),

@@ -152,7 +152,7 @@ static int work_batches(struct store *s, struct file_sink *sink, struct err *las
         AGAIN(code, file_sink_write(sink, sources, lines, BATCH_LINES, e));
     }
     AGAIN(code, file_sink_finish(sink, e));
-    AGAIN(code, store_end_run(s, "night", "completed", e));
+    AGAIN(code, store_end_run(s, "night", "completed", NULL, e));
 out:
     return code;
 }

@@ -47,6 +47,13 @@ enum hash_set_answer hash_set_add(struct hash_set *set, uint64_t hash)
     return HASH_SET_NEW;
 }
 
+bool hash_set_has(const struct hash_set *set, uint64_t hash)
+{
+    if (hash == 0)
+        hash = 1;
+    return set->length > 0 && set->slots[find_slot(set->slots, set->capacity, hash)] == hash;
+}
+
 void hash_set_fini(struct hash_set *set)
 {
     free(set->slots);

@@ -2,6 +2,7 @@
 #ifndef SHEAF_HASH_H
 #define SHEAF_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@ struct hash_set {
 };
 enum hash_set_answer { HASH_SET_NEW, HASH_SET_KNOWN, HASH_SET_NOMEM };
 enum hash_set_answer hash_set_add(struct hash_set *set, uint64_t hash);
+bool hash_set_has(const struct hash_set *set, uint64_t hash);
 void hash_set_fini(struct hash_set *set);
 
 #endif

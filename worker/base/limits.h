@@ -12,6 +12,7 @@
 #define JOB_JSON_DEPTH_MAX     64          /* nesting of objects and arrays */
 #define JOB_NUMBER_BYTES_MAX   64          /* length of one number token */
 #define JOB_ID_BYTES_MAX       512         /* custom_id, run_id */
+#define JOB_SALT_BYTES_MAX     256         /* cache_salt */
 #define JOB_DOCUMENTS_MAX      1024
 #define JOB_MESSAGES_MAX       1024
 #define JOB_STOPS_MAX          16

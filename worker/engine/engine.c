@@ -11,7 +11,7 @@
 #include "engine/forward.h"
 #include "engine/memory.h"
 #include "engine/sched.h"
-#include "engine/stop.h"
+#include "engine/seq_output.h"
 #include "engine/weights.h"
 
 struct engine {
@@ -21,6 +21,7 @@ struct engine {
     struct weights weights;
     struct pool *threads;
     struct kvpool *kvpool;
+    struct prefix_tree *prefixes;
     struct sched *sched;
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
@@ -108,13 +109,20 @@ static int open_parts(struct engine *eng, struct err *e)
     TRY(weights_open(eng->model, &eng->weights, e));
     TRY(pool_open(o->n_threads, &eng->threads, e));
     TRY(open_kvpool(eng, e));
-    const struct sched_limits limits = {
-        .batch = o->batch, .step_tokens = o->step_tokens, .chunk_tokens = o->chunk_tokens};
-    TRY(sched_open(&limits, eng->kvpool, &eng->sched, e));
+    const struct prefix_options prefix = {.enabled = o->prefix_cache,
+                                          .evicts_by_demand = o->evicts_by_demand,
+                                          .tokens_min = o->prefix_tokens_min};
+    TRY(prefix_open(&prefix, eng->kvpool, &eng->prefixes, e));
+    const struct sched_limits limits = {.batch = o->batch,
+                                        .step_tokens = o->step_tokens,
+                                        .chunk_tokens = o->chunk_tokens,
+                                        .whole_prompts = o->whole_prompts};
+    TRY(sched_open(&limits, eng->prefixes, &eng->sched, e));
     const struct forward_options forward = {.n_rows_max = o->step_tokens,
                                             .n_logits_max = o->batch,
                                             .activations = o->activations,
-                                            .kv_type = o->kv_type};
+                                            .kv_type = o->kv_type,
+                                            .shared_attention = o->shared_attention};
     TRY(forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
                      &forward, &eng->forward, e));
     eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
@@ -166,6 +174,7 @@ void engine_close(struct engine *eng)
     free(eng->plan.segments);
     forward_close(eng->forward);
     sched_close(eng->sched);
+    prefix_close(eng->prefixes);
     kvpool_close(eng->kvpool);
     pool_close(eng->threads);
     weights_close(&eng->weights);
@@ -186,7 +195,9 @@ struct engine_plan engine_plan(const struct engine *eng)
 
 struct engine_counters engine_counters(const struct engine *eng)
 {
-    return eng->counters;
+    struct engine_counters counters = eng->counters;
+    counters.prefix = prefix_counters(eng->prefixes);
+    return counters;
 }
 
 const struct kernels *engine_kernels(const struct engine *eng)
@@ -279,14 +290,12 @@ bool engine_has_room(const struct engine *eng)
 int engine_want(struct engine *eng, const char *salt, const int32_t *prompt, size_t n_prompt,
                 struct prefix_path **out, struct err *e)
 {
-    (void)eng, (void)salt, (void)prompt, (void)n_prompt, (void)e;
-    *out = NULL;
-    return 0;
+    return prefix_want(eng->prefixes, salt, prompt, n_prompt, out, e);
 }
 
 void engine_unwant(struct engine *eng, struct prefix_path *path)
 {
-    (void)eng, (void)path;
+    prefix_unwant(eng->prefixes, path);
 }
 
 void engine_cancel_all(struct engine *eng)
@@ -301,6 +310,7 @@ static void finish(struct engine *eng, struct seq *seq, enum finish_reason reaso
     sched_remove(eng->sched, seq);
     seq->reason = reason;
     eng->counters.prompt_tokens += seq->n_prompt;
+    eng->counters.cached_tokens += seq->n_cached;
     eng->counters.generated_tokens += seq_n_output(seq);
     eng->counters.preemptions += seq->n_preempted;
     ASSERT(eng->n_done < eng->done_capacity);
@@ -339,72 +349,10 @@ static void sample_item(void *ctx, size_t item, size_t thread)
                                         seq->tokens, seq->n_prompt, seq->n_tokens);
 }
 
-/* Adds the token's text; returns how many bytes came. */
-static size_t append_text(const struct engine *eng, struct seq *seq, int32_t token)
-{
-    const struct gguf_str piece =
-        tokenizer_next_piece(eng->model->tokenizer, token, &seq->text_start);
-    const size_t before = seq->text.length;
-    buf_append(&seq->text, piece.data, piece.length);
-    return seq->text.length - before; /* 0 when there was no memory */
-}
-
-static bool is_stop_token(const struct seq *seq, int32_t token)
-{
-    for (size_t i = 0; i < seq->req.n_stop_tokens; i++)
-        if (seq->stop_tokens[i] == token)
-            return true;
-    return false;
-}
-
-/* True when the sequence ends with this token; says why. */
-static bool ends_with(struct engine *eng, struct seq *seq, int32_t token, size_t new_bytes,
-                      enum finish_reason *reason)
-{
-    const bool may_stop = seq_n_output(seq) > seq->req.min_tokens || seq->req.min_tokens == 0;
-    struct stop_match match;
-    if (may_stop && stop_find(buf_str(&seq->text), seq->text.length, new_bytes, seq->stops,
-                              seq->req.n_stops, &match)) {
-        seq->stop_index = (int)match.index;
-        const size_t kept =
-            match.offset + (seq->req.include_stop ? strlen(seq->stops[match.index]) : 0);
-        buf_truncate(&seq->text, kept);
-        *reason = FINISH_STOP;
-        return true;
-    }
-    if (may_stop && is_stop_token(seq, token)) {
-        seq->stop_token = token;
-        buf_truncate(&seq->text, seq->text.length - new_bytes);
-        *reason = FINISH_STOP;
-        return true;
-    }
-    if (!seq->req.ignore_eos && tokenizer_is_end(eng->model->tokenizer, token)) {
-        seq->stop_token = token;
-        buf_truncate(&seq->text, seq->text.length - new_bytes);
-        *reason = FINISH_EOS;
-        return true;
-    }
-    if (seq_n_output(seq) == seq->req.max_tokens) {
-        *reason = FINISH_LENGTH;
-        return true;
-    }
-    *reason = FINISH_CONTEXT;
-    return seq->n_tokens == seq->capacity;
-}
-
 static void accept_token(struct engine *eng, struct seq *seq, int32_t token, int64_t now_us)
 {
-    seq->tokens[seq->n_tokens++] = token;
-    if (seq_n_output(seq) == 1)
-        seq->first_token_us = now_us;
-    else if (now_us - seq->last_token_us > seq->gap_us_max)
-        seq->gap_us_max = now_us - seq->last_token_us;
-    seq->last_token_us = now_us;
-    const size_t new_bytes = append_text(eng, seq, token);
     enum finish_reason reason;
-    if (!buf_ok(&seq->text)) /* engine_step says so; the sequence must not go on */
-        finish(eng, seq, FINISH_CANCELLED);
-    else if (ends_with(eng, seq, token, new_bytes, &reason))
+    if (seq_accept_token(seq, eng->model->tokenizer, token, now_us, &reason))
         finish(eng, seq, reason);
 }
 
@@ -461,16 +409,16 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     pool_run(eng->threads, sample_item, eng, eng->plan.n_logits);
     const int64_t now_us = clock_mono_us();
     count_step(eng, began_us, now_us);
+    sched_commit_step(eng->sched, &eng->plan);
     bool failed = false;
     for (size_t i = 0; i < eng->plan.n_segments; i++) {
         const struct step_segment *segment = &eng->plan.segments[i];
         struct seq *seq = segment->seq;
-        seq->n_computed += segment->n_rows;
         if (segment->n_logits > 0)
             accept_token(eng, seq, eng->drawn[segment->logits_row], now_us);
         failed = failed || !buf_ok(&seq->text);
     }
-    ASSERT_SLOW(kvpool_check(eng->kvpool));
+    ASSERT_SLOW(prefix_check(eng->prefixes));
     *worked = true;
     return failed ? ERR_SET(e, ERR_NOMEM, "no memory for an answer's text") : 0;
 }
@@ -496,6 +444,8 @@ bool engine_collect(struct engine *eng, struct seq_result *out)
         .text_bytes = seq->text.length,
         .n_prompt = seq->n_prompt,
         .n_cached = seq->n_cached,
+        .miss = seq->miss,
+        .miss_at = seq->miss_at,
         .n_steps = seq->n_steps,
         .n_chunks = seq->n_chunks,
         .n_preempted = seq->n_preempted,
@@ -522,7 +472,7 @@ int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *lo
     struct seq *seq = NULL;
     TRY(seq_open(&req, eng->options.context, &seq, e));
     const size_t n_vocab = eng->model->config.n_vocab;
-    const bool reserved = seq_reserve(seq, eng->kvpool, n);
+    const bool reserved = seq_reserve(seq, eng->prefixes, n);
     ASSERT(reserved);
     while (seq->n_computed < n) {
         const size_t left = n - seq->n_computed;
@@ -538,7 +488,8 @@ int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *lo
                chunk * n_vocab * sizeof logits[0]);
         seq->n_computed += chunk;
     }
-    seq_release_pages(seq, eng->kvpool);
+    while (seq->n_pages > 0)
+        kvpool_release_page(eng->kvpool, seq->pages[--seq->n_pages]);
     seq_close(seq);
     return 0;
 }

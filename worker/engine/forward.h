@@ -7,13 +7,15 @@
  *                 h = norm(x);  x += (silu(h * Wgate) . (h * Wup)) * Wdown
  *     logits = norm(x) * Woutput, for the rows that want them
  *
- * Work is cut over the pool by output panels, rows or attention tiles; no cut changes a bit.
+ * Work is cut over the pool by output panels, rows or attention blocks; no cut changes a bit.
  * Each stage ends in a join: what the next one reads is complete.
  *
  * Thread: the engine's, and its pool.
  */
 #ifndef SHEAF_FORWARD_H
 #define SHEAF_FORWARD_H
+
+#include <stdbool.h>
 
 #include "base/err.h"
 #include "engine/kvpool.h"
@@ -30,6 +32,7 @@ struct forward_options {
     size_t n_logits_max; /* of a step */
     enum act_kind activations;
     enum kv_type kv_type;
+    bool shared_attention; /* rows of several sequences read a shared page together */
 };
 
 /* Everything but options is borrowed. */

@@ -1,9 +1,8 @@
 /*
- * Attention of one layer: rows x pages, cut into tiles.
+ * Attention of one layer: the blocks and spans of the plan, for each KV head.
  *
- * A tile is a run of rows of one sequence and one KV head, at most TILE_ROWS of them with all
- * query heads that share the KV head. It reads the sequence's pages up to its last row's
- * position.
+ * An item is a block's rows with all query heads that share the KV head. It takes them over
+ * their pages span by span, the softmax state of every query being carried along.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,16 +12,7 @@
 #include "base/limits.h"
 #include "engine/forward_int.h"
 
-enum { TILE_QUERIES = 96 }; /* (row, head) pairs of a tile, about */
-
-struct attention_tile {
-    const struct step_segment *segment;
-    size_t first_row; /* of the segment */
-    size_t n_rows;
-    size_t kv_head;
-};
-
-/* Per thread; R = queries of the largest tile. */
+/* Per thread; R = queries of the largest block. */
 struct attention_scratch {
     const float **q;    /* [R] */
     float **out;        /* [R] */
@@ -31,18 +21,8 @@ struct attention_scratch {
     float *m;           /* [R] */
     float *d;           /* [R, LANES] */
     float *o;           /* [R, HD] */
+    uint64_t n_pages_read;
 };
-
-static size_t heads_per_kv_head(const struct forward *f)
-{
-    return f->config->n_heads / f->config->n_kv_heads;
-}
-
-static size_t rows_per_tile(const struct forward *f)
-{
-    const size_t rows = TILE_QUERIES / heads_per_kv_head(f);
-    return rows > 0 ? rows : 1;
-}
 
 static float *aligned_floats(size_t n)
 {
@@ -67,11 +47,10 @@ static bool scratch_open(struct attention_scratch *s, size_t n_queries, size_t n
 int forward_attention_open(struct forward *f, struct err *e)
 {
     const size_t n_threads = pool_threads(f->threads);
-    const size_t n_queries = rows_per_tile(f) * heads_per_kv_head(f);
-    f->tiles_max = f->options.n_rows_max * f->config->n_kv_heads;
-    f->tiles = calloc(f->tiles_max, sizeof f->tiles[0]);
+    const size_t n_queries = attention_rows_max(f) * attention_heads(f);
+    TRY(attention_plan_open(&f->attention, f->options.n_rows_max, e));
     f->scratch = calloc(n_threads, sizeof f->scratch[0]);
-    if (!f->tiles || !f->scratch)
+    if (!f->scratch)
         return ERR_SET(e, ERR_NOMEM, "no memory for attention");
     for (size_t i = 0; i < n_threads; i++)
         if (!scratch_open(&f->scratch[i], n_queries, kvpool_pages(f->kvpool),
@@ -93,84 +72,88 @@ void forward_attention_close(struct forward *f)
         free(s->o);
     }
     free(f->scratch);
-    free(f->tiles);
+    attention_plan_close(&f->attention);
 }
 
-void forward_attention_plan(struct forward *f)
+uint64_t forward_attention_pages(const struct forward *f)
 {
-    const size_t rows_max = rows_per_tile(f);
-    f->n_tiles = 0;
-    for (size_t i = 0; i < f->plan->n_segments; i++) {
-        const struct step_segment *segment = &f->plan->segments[i];
-        for (size_t head = 0; head < f->config->n_kv_heads; head++) {
-            for (size_t row = 0; row < segment->n_rows; row += rows_max) {
-                const size_t left = segment->n_rows - row;
-                ASSERT(f->n_tiles < f->tiles_max);
-                f->tiles[f->n_tiles++] = (struct attention_tile){
-                    .segment = segment,
-                    .first_row = row,
-                    .n_rows = left < rows_max ? left : rows_max,
-                    .kv_head = head,
-                };
-            }
-        }
-    }
-}
-
-/* Points the scratch at the tile's queries and outputs; returns how many there are. */
-static size_t gather_queries(const struct forward *f, const struct attention_tile *tile,
-                             struct attention_scratch *s)
-{
-    const struct model_config *c = f->config;
-    const size_t n_group = heads_per_kv_head(f);
-    const size_t qkv_stride = f->layer->qkv.n_rows;
-    size_t n = 0;
-    for (size_t i = 0; i < tile->n_rows; i++) {
-        const size_t row = tile->segment->row + tile->first_row + i;
-        for (size_t g = 0; g < n_group; g++, n++) {
-            const size_t column = (tile->kv_head * n_group + g) * c->head_dim;
-            s->q[n] = f->qkv + row * qkv_stride + column;
-            s->out[n] = f->mixed.f32 + row * f->mixed.n_cols + column;
-            s->row_pos[n] = (int32_t)(tile->segment->position + tile->first_row + i);
-        }
-    }
+    uint64_t n = 0;
+    for (size_t i = 0; i < pool_threads(f->threads); i++)
+        n += f->scratch[i].n_pages_read;
     return n;
 }
 
-static void attend_tile(void *ctx, size_t item, size_t thread)
+/* Points the scratch at the block's queries and outputs, and clears their state. */
+static size_t gather_queries(const struct forward *f, const struct attention_block *block,
+                             size_t kv_head, struct attention_scratch *s)
 {
-    struct forward *f = ctx;
-    const struct attention_tile *tile = &f->tiles[item];
-    struct attention_scratch *s = &f->scratch[thread];
+    const struct model_config *c = f->config;
+    const size_t n_heads = attention_heads(f);
+    const size_t qkv_stride = f->layer->qkv.n_rows;
+    size_t n = 0;
+    for (size_t i = 0; i < block->n_rows; i++) {
+        const struct attention_row *r = &f->attention.rows[block->first_row + i];
+        for (size_t g = 0; g < n_heads; g++, n++) {
+            const size_t column = (kv_head * n_heads + g) * c->head_dim;
+            s->q[n] = f->qkv + r->row * qkv_stride + column;
+            s->out[n] = f->mixed.f32 + r->row * f->mixed.n_cols + column;
+            s->row_pos[n] = r->position;
+            s->m[n] = -INFINITY;
+        }
+    }
+    memset(s->d, 0, n * LANES * sizeof s->d[0]);
+    memset(s->o, 0, n * c->head_dim * sizeof s->o[0]);
+    return n;
+}
+
+/* Returns the pages that it went over. */
+static size_t attend_span(const struct forward *f, const struct attention_block *block,
+                          const struct attention_span *span, size_t kv_head,
+                          struct attention_scratch *s)
+{
     const size_t head_dim = f->config->head_dim;
-    const size_t n_queries = gather_queries(f, tile, s);
-    const size_t n_keys = (size_t)s->row_pos[n_queries - 1] + 1;
-    for (size_t i = 0; i < seq_pages_for(n_keys); i++)
-        s->pages[i] = kvpool_block(f->kvpool, f->layer_index, tile->segment->seq->pages[i],
-                                   tile->kv_head);
-    for (size_t i = 0; i < n_queries; i++)
-        s->m[i] = -INFINITY;
-    memset(s->d, 0, n_queries * LANES * sizeof s->d[0]);
-    memset(s->o, 0, n_queries * head_dim * sizeof s->o[0]);
+    const size_t query = span->first_row * attention_heads(f);
+    const int32_t *pages = f->attention.rows[block->first_row + span->first_row].pages;
+    const size_t n_pages = seq_pages_for(span->n_keys);
+    for (size_t i = 0; i < n_pages; i++)
+        s->pages[i] =
+            kvpool_block(f->kvpool, f->layer_index, pages[span->first_page + i], kv_head);
     const struct attend a = {
         .kv_type = f->options.kv_type,
         .head_dim = head_dim,
         .scale = (float)(1.0 / sqrt((double)head_dim)),
-        .n_rows = n_queries,
-        .q = s->q,
-        .row_pos = s->row_pos,
+        .n_rows = span->n_rows * attention_heads(f),
+        .q = s->q + query,
+        .row_pos = s->row_pos + query,
         .pages = s->pages,
-        .first_pos = 0,
-        .n_keys = n_keys,
-        .m = s->m,
-        .d = s->d,
-        .o = s->o,
+        .first_pos = (int32_t)(span->first_page * KV_PAGE_TOKENS),
+        .n_keys = span->n_keys,
+        .m = s->m + query,
+        .d = s->d + query * LANES,
+        .o = s->o + query * head_dim,
     };
     f->kernels->attend(&a);
+    return n_pages;
+}
+
+static void attend_block(void *ctx, size_t item, size_t thread)
+{
+    const struct forward *f = ctx;
+    const struct attention_plan *p = &f->attention;
+    const struct attention_block *block = &p->blocks[item / f->config->n_kv_heads];
+    const size_t kv_head = item % f->config->n_kv_heads;
+    struct attention_scratch *s = &f->scratch[thread];
+    const size_t n_queries = gather_queries(f, block, kv_head, s);
+    uint64_t n_pages = 0;
+    for (size_t i = 0; i < block->n_spans; i++)
+        n_pages += attend_span(f, block, &p->spans[block->first_span + i], kv_head, s);
+    s->n_pages_read += n_pages;
+    const struct attend a = {
+        .head_dim = f->config->head_dim, .n_rows = n_queries, .d = s->d, .o = s->o};
     f->kernels->attend_finish(&a, s->out);
 }
 
 void forward_attention_run(struct forward *f)
 {
-    pool_run(f->threads, attend_tile, f, f->n_tiles);
+    pool_run(f->threads, attend_block, f, f->attention.n_blocks * f->config->n_kv_heads);
 }

@@ -1,10 +1,58 @@
-/* What forward.c and forward_attention.c share. */
+/* What forward.c and forward_attention*.c share. */
 #ifndef SHEAF_FORWARD_INT_H
 #define SHEAF_FORWARD_INT_H
 
 #include "engine/forward.h"
 
 struct attention_scratch;
+struct attention_piece;
+
+/* A row of the step; it sees the keys of n_pages pages of its sequence. */
+struct attention_row {
+    size_t row; /* of the step */
+    int32_t position;
+    const int32_t *pages;
+    size_t n_pages;
+};
+
+/* Consecutive rows of a block over pages that all of them have in common. */
+struct attention_span {
+    size_t first_row; /* of the block */
+    size_t n_rows;
+    size_t first_page; /* of any row's pages */
+    size_t n_keys;     /* from there on that some row sees */
+};
+
+/* Rows that one thread takes through all their pages. */
+struct attention_block {
+    size_t first_row; /* of the plan's rows */
+    size_t n_rows;
+    size_t first_span;
+    size_t n_spans;
+};
+
+/*
+ * How a step's rows go over their pages: the same for every layer and KV head.
+ *
+ * Rows are ordered by their page lists, so that rows with the same pages at their heads stand
+ * side by side: a walk of the trie of page lists. A block's spans are the edges of its part of
+ * the trie, parents first. Example, five rows of three sequences in one block:
+ *
+ *     row 0  pages a b           span  rows 0..4  pages a b
+ *     row 1  pages a b c               rows 1..2  page  c
+ *     row 2  pages a b c               rows 3..4  page  d
+ *     row 3  pages a b d e             row  3     page  e
+ *     row 4  pages a b d f             row  4     page  f
+ */
+struct attention_plan {
+    struct attention_piece *pieces; /* [T] scratch of the ordering */
+    struct attention_piece **order; /* [T] */
+    size_t *tree_rows;              /* [T] rows of each tree of the trie's forest */
+    struct attention_row *rows;     /* [T] */
+    struct attention_block *blocks; /* [T] */
+    struct attention_span *spans;   /* [2 T] */
+    size_t n_pieces, n_trees, n_rows, n_blocks, n_spans;
+};
 
 struct forward {
     const struct model_config *config;
@@ -31,21 +79,28 @@ struct forward {
     float *logits;     /* [n_logits_max, V] */
 
     struct attention_scratch *scratch; /* [threads] */
-    struct attention_tile *tiles;
-    size_t tiles_max;
+    struct attention_plan attention;
 
     /* The step being computed. */
     const struct step_plan *plan;
     const struct layer_weights *layer;
     size_t layer_index;
-    size_t n_tiles;
 };
 
 int forward_attention_open(struct forward *f, struct err *e);
 void forward_attention_close(struct forward *f);
-/* Cuts the plan into tiles, once a step. */
+/* Orders and cuts the plan's rows, once a step. */
 void forward_attention_plan(struct forward *f);
 /* mixed.f32 = attention of the layer's qkv rows over the pages. */
 void forward_attention_run(struct forward *f);
+/* Pages of one layer and KV head that attention went over since forward_open, for tests: a page
+ * counts once for all rows that went over it together. No step is running. */
+uint64_t forward_attention_pages(const struct forward *f);
+
+/* Query heads of a KV head, and rows of a block at most. */
+size_t attention_heads(const struct forward *f);
+size_t attention_rows_max(const struct forward *f);
+int attention_plan_open(struct attention_plan *p, size_t n_rows_max, struct err *e);
+void attention_plan_close(struct attention_plan *p);
 
 #endif

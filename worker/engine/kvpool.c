@@ -14,7 +14,9 @@ struct kvpool {
     uint8_t *base;
     int32_t *free_list; /* a stack of page numbers */
     size_t n_free;
+    size_t n_idle;
     uint32_t *references; /* [P] */
+    bool *cached;         /* [P] */
 };
 
 size_t kvpool_page_bytes(const struct kvpool_shape *shape)
@@ -37,7 +39,8 @@ int kvpool_open(const struct kvpool_shape *shape, struct kvpool **out, struct er
     pool->base = base;
     pool->free_list = calloc(shape->n_pages, sizeof pool->free_list[0]);
     pool->references = calloc(shape->n_pages, sizeof pool->references[0]);
-    if (!pool->free_list || !pool->references) {
+    pool->cached = calloc(shape->n_pages, sizeof pool->cached[0]);
+    if (!pool->free_list || !pool->references || !pool->cached) {
         rc = ERR_SET(e, ERR_NOMEM, "no memory for %zu KV pages", shape->n_pages);
         goto out;
     }
@@ -58,7 +61,13 @@ void kvpool_close(struct kvpool *pool)
     memory_give_back(pool->base, pool->bytes);
     free(pool->free_list);
     free(pool->references);
+    free(pool->cached);
     free(pool);
+}
+
+static bool is_page(const struct kvpool *pool, int32_t page)
+{
+    return page >= 0 && (size_t)page < pool->shape.n_pages;
 }
 
 int32_t kvpool_acquire_page(struct kvpool *pool)
@@ -66,16 +75,17 @@ int32_t kvpool_acquire_page(struct kvpool *pool)
     if (pool->n_free == 0)
         return KVPOOL_NO_PAGE;
     const int32_t page = pool->free_list[--pool->n_free];
-    ASSERT(pool->references[page] == 0);
+    ASSERT(pool->references[page] == 0 && !pool->cached[page]);
     pool->references[page] = 1;
     return page;
 }
 
 void kvpool_share_page(struct kvpool *pool, int32_t page)
 {
-    ASSERT(page >= 0 && (size_t)page < pool->shape.n_pages);
-    ASSERT(pool->references[page] > 0);
-    pool->references[page]++;
+    ASSERT(is_page(pool, page));
+    ASSERT(pool->references[page] > 0 || pool->cached[page]);
+    if (pool->references[page]++ == 0)
+        pool->n_idle--;
 }
 
 #ifdef SHEAF_DEBUG
@@ -88,21 +98,73 @@ static void poison(struct kvpool *pool, int32_t page)
 }
 #endif
 
-void kvpool_release_page(struct kvpool *pool, int32_t page)
+static void free_page(struct kvpool *pool, int32_t page)
 {
-    ASSERT(page >= 0 && (size_t)page < pool->shape.n_pages);
-    ASSERT(pool->references[page] > 0);
-    if (--pool->references[page] > 0)
-        return;
 #ifdef SHEAF_DEBUG
     poison(pool, page);
 #endif
     pool->free_list[pool->n_free++] = page;
 }
 
+void kvpool_release_page(struct kvpool *pool, int32_t page)
+{
+    ASSERT(is_page(pool, page));
+    ASSERT(pool->references[page] > 0);
+    if (--pool->references[page] > 0)
+        return;
+    if (pool->cached[page])
+        pool->n_idle++;
+    else
+        free_page(pool, page);
+}
+
+void kvpool_cache_page(struct kvpool *pool, int32_t page)
+{
+    ASSERT(is_page(pool, page));
+    ASSERT(pool->references[page] > 0);
+    ASSERT(!pool->cached[page]);
+    pool->cached[page] = true;
+}
+
+void kvpool_uncache_page(struct kvpool *pool, int32_t page)
+{
+    ASSERT(is_page(pool, page));
+    ASSERT(pool->cached[page]);
+    pool->cached[page] = false;
+    if (pool->references[page] > 0)
+        return;
+    pool->n_idle--;
+    free_page(pool, page);
+}
+
+bool kvpool_is_cached(const struct kvpool *pool, int32_t page)
+{
+    ASSERT(is_page(pool, page));
+    return pool->cached[page];
+}
+
+bool kvpool_is_idle(const struct kvpool *pool, int32_t page)
+{
+    return kvpool_is_cached(pool, page) && pool->references[page] == 0;
+}
+
+void kvpool_copy_page(struct kvpool *pool, int32_t to, int32_t from)
+{
+    ASSERT(is_page(pool, to) && is_page(pool, from) && to != from);
+    ASSERT(pool->references[to] > 0 && pool->references[from] > 0);
+    for (size_t layer = 0; layer < pool->shape.n_layers; layer++)
+        memcpy(kvpool_block(pool, layer, to, 0), kvpool_block(pool, layer, from, 0),
+               pool->block_bytes * pool->shape.n_kv_heads);
+}
+
 size_t kvpool_free_pages(const struct kvpool *pool)
 {
     return pool->n_free;
+}
+
+size_t kvpool_idle_pages(const struct kvpool *pool)
+{
+    return pool->n_idle;
 }
 
 size_t kvpool_pages(const struct kvpool *pool)
@@ -124,14 +186,15 @@ void *kvpool_block(const struct kvpool *pool, size_t layer, int32_t page, size_t
 
 bool kvpool_check(const struct kvpool *pool)
 {
-    size_t n_unreferenced = 0;
+    size_t n_free = 0, n_idle = 0;
     for (size_t i = 0; i < pool->shape.n_pages; i++)
-        n_unreferenced += pool->references[i] == 0;
-    if (n_unreferenced != pool->n_free)
+        if (pool->references[i] == 0)
+            *(pool->cached[i] ? &n_idle : &n_free) += 1;
+    if (n_free != pool->n_free || n_idle != pool->n_idle)
         return false;
     for (size_t i = 0; i < pool->n_free; i++) {
         const int32_t page = pool->free_list[i];
-        if (page < 0 || (size_t)page >= pool->shape.n_pages || pool->references[page] != 0)
+        if (!is_page(pool, page) || pool->references[page] != 0 || pool->cached[page])
             return false;
     }
     return true;

@@ -7,8 +7,10 @@
  *
  *     block(layer, page, head) = base + ((layer * P + page) * KVH + head) * kv_page_bytes
  *
- * Pages are reference counted: taken with one reference, shared by more, back on the free list
- * at none. Which page is taken never shows in a result.
+ * A page is held by sequences, which are counted, and may be cached besides, which is what the
+ * prefix tree says of its pages. It is taken with one reference and is back on the free list
+ * when nobody holds it and it is not cached. Cached and held by nobody it is idle: its content
+ * stays, and it can be held again. Which page is taken never shows in a result.
  *
  * A pure state machine; thread: the engine's.
  */
@@ -41,16 +43,25 @@ int kvpool_open(const struct kvpool_shape *shape, struct kvpool **out, struct er
 void kvpool_close(struct kvpool *pool);
 
 int32_t kvpool_acquire_page(struct kvpool *pool); /* KVPOOL_NO_PAGE when none is free */
-void kvpool_share_page(struct kvpool *pool, int32_t page);
+void kvpool_share_page(struct kvpool *pool, int32_t page); /* held already, or idle */
 void kvpool_release_page(struct kvpool *pool, int32_t page);
 
+void kvpool_cache_page(struct kvpool *pool, int32_t page); /* held, and not cached yet */
+void kvpool_uncache_page(struct kvpool *pool, int32_t page);
+bool kvpool_is_cached(const struct kvpool *pool, int32_t page);
+bool kvpool_is_idle(const struct kvpool *pool, int32_t page);
+
+/* Keys and values of all layers and heads; both pages are held. */
+void kvpool_copy_page(struct kvpool *pool, int32_t to, int32_t from);
+
 size_t kvpool_free_pages(const struct kvpool *pool);
+size_t kvpool_idle_pages(const struct kvpool *pool);
 size_t kvpool_pages(const struct kvpool *pool);
 size_t kvpool_bytes(const struct kvpool *pool);
 
 void *kvpool_block(const struct kvpool *pool, size_t layer, int32_t page, size_t kv_head);
 
-/* Walks the free list and the counts; false when they disagree. */
+/* Walks the free list, the counts and the marks; false when they disagree. */
 bool kvpool_check(const struct kvpool *pool);
 
 #endif

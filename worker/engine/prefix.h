@@ -87,8 +87,7 @@ int prefix_open(const struct prefix_options *o, struct kvpool *pool, struct pref
 /* Every path is gone; gives all pages back. Accepts NULL. */
 void prefix_close(struct prefix_tree *t);
 
-/* A WANTED path for a prompt; tokens are copied, salt NULL is "". ERR_NOMEM only. n_room:
- * tokens that the sequence may ever have, so that prefix_commit needs no memory. */
+/* A WANTED path for a prompt; tokens are copied, salt NULL is "". ERR_NOMEM only. */
 int prefix_want(struct prefix_tree *t, const char *salt, const int32_t *tokens, size_t n_prompt,
                 struct prefix_path **out, struct err *e);
 /* Ends a WANTED path; accepts NULL. */
@@ -101,8 +100,8 @@ void prefix_find(const struct prefix_tree *t, const struct prefix_path *path,
 
 /*
  * WANTED -> HELD: fills pages with ceil(n_tokens / 32) pages, the shared ones first, evicting
- * as needed. False, with nothing changed, when fewer than that many pages and n_spare more are
- * free or idle.
+ * as needed. False, with nothing changed, when fewer pages are free or idle than those of them
+ * that no other sequence holds and n_spare more.
  */
 bool prefix_start(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
                   size_t n_tokens, size_t n_spare, int32_t *pages, struct prefix_hit *out);

@@ -5,18 +5,27 @@
 
 #include "base/check.h"
 
+enum { PASSES_MAX = 64, FIRST_SHARE = 4 /* of what is left for prompts, a fourth */ };
+
+/* A prompt's part of the step. */
+struct grant {
+    struct seq *seq;
+    size_t n_rows;
+};
+
 struct sched {
     struct sched_limits limits;
-    struct kvpool *pool;
+    struct prefix_tree *prefixes;
     struct seq **running; /* [batch] in order of admission */
     size_t n_running;
+    struct grant *grants; /* [batch] scratch */
     struct seq **waiting; /* in order of submission, preempted ones in front */
     size_t n_waiting;
     size_t waiting_capacity;
 };
 
-int sched_open(const struct sched_limits *limits, struct kvpool *pool, struct sched **out,
-               struct err *e)
+int sched_open(const struct sched_limits *limits, struct prefix_tree *prefixes,
+               struct sched **out, struct err *e)
 {
     ASSERT(limits->batch >= 1 && limits->step_tokens >= limits->batch);
     ASSERT(limits->chunk_tokens >= 1);
@@ -24,9 +33,10 @@ int sched_open(const struct sched_limits *limits, struct kvpool *pool, struct sc
     if (!s)
         return ERR_SET(e, ERR_NOMEM, "no memory for the scheduler");
     s->limits = *limits;
-    s->pool = pool;
+    s->prefixes = prefixes;
     s->running = calloc(limits->batch, sizeof s->running[0]);
-    if (!s->running) {
+    s->grants = calloc(limits->batch, sizeof s->grants[0]);
+    if (!s->running || !s->grants) {
         sched_close(s);
         return ERR_SET(e, ERR_NOMEM, "no memory for a batch of %zu", limits->batch);
     }
@@ -40,6 +50,7 @@ void sched_close(struct sched *s)
         return;
     ASSERT(s->n_running == 0 && s->n_waiting == 0);
     free(s->running);
+    free(s->grants);
     free(s->waiting);
     free(s);
 }
@@ -83,42 +94,94 @@ int sched_add(struct sched *s, struct seq *seq, struct err *e)
     ASSERT(seq->phase == SEQ_WAITING);
     if (!make_waiting_room(s))
         return ERR_SET(e, ERR_NOMEM, "no memory for %zu waiting sequences", s->n_waiting);
+    TRY(prefix_want(s->prefixes, seq->salt, seq->tokens, seq->n_prompt, &seq->path, e));
     insert_at(s->waiting, &s->n_waiting, s->n_waiting, seq);
     return 0;
 }
 
+/* Gives the pages of a running sequence back; again: it will be admitted once more. */
+static void stop(struct sched *s, struct seq *seq, bool again)
+{
+    prefix_stop(s->prefixes, seq->path, seq->tokens, seq->n_computed, seq->pages, seq->n_pages,
+                again);
+    seq->n_pages = 0;
+    if (!again)
+        seq->path = NULL;
+}
+
 void sched_remove(struct sched *s, struct seq *seq)
 {
-    const bool found =
-        take_out(s->running, &s->n_running, seq) || take_out(s->waiting, &s->n_waiting, seq);
-    ASSERT(found);
-    seq_release_pages(seq, s->pool);
+    if (take_out(s->running, &s->n_running, seq)) {
+        stop(s, seq, false);
+    } else {
+        const bool found = take_out(s->waiting, &s->n_waiting, seq);
+        ASSERT(found);
+        prefix_unwant(s->prefixes, seq->path);
+        seq->path = NULL;
+    }
     seq->phase = SEQ_DONE;
 }
+
+/* ------------------------------------------------------------------ admission */
 
 static void preempt(struct sched *s, struct seq *seq)
 {
     take_out(s->running, &s->n_running, seq);
-    seq_release_pages(seq, s->pool);
+    stop(s, seq, true);
     seq->phase = SEQ_WAITING;
     seq->n_computed = 0;
     seq->n_preempted++;
     insert_at(s->waiting, &s->n_waiting, 0, seq);
 }
 
+/* A running sequence is about to publish more of this one's prompt than the tree has now. */
+static bool is_coming(const struct sched *s, const struct seq *seq)
+{
+    struct prefix_hit hit;
+    prefix_find(s->prefixes, seq->path, seq->tokens, seq->n_tokens, &hit);
+    return hit.n_coming > 0;
+}
+
+/* All pages of its tokens now, so that a prompt that started cannot be starved by a later one,
+ * and one more for each sequence that runs already. */
+static bool start(struct sched *s, struct seq *seq)
+{
+    struct prefix_hit hit;
+    if (!prefix_start(s->prefixes, seq->path, seq->tokens, seq->n_tokens, s->n_running,
+                      seq->pages, &hit))
+        return false;
+    seq->n_pages = seq_pages_for(seq->n_tokens);
+    if (seq->n_pages > seq->kv_pages_peak)
+        seq->kv_pages_peak = seq->n_pages;
+    seq->n_computed = hit.n_tokens;
+    seq->phase = SEQ_RUNNING;
+    if (seq->n_preempted == 0) {
+        seq->n_cached = hit.n_tokens;
+        seq->miss = hit.miss;
+        seq->miss_at = hit.miss_at;
+    }
+    insert_at(s->running, &s->n_running, s->n_running, seq);
+    return true;
+}
+
 static void admit_waiting(struct sched *s)
 {
-    while (s->n_waiting > 0 && s->n_running < s->limits.batch) {
-        struct seq *seq = s->waiting[0];
-        /* All pages of its tokens now: a prompt that started cannot be starved by a later one.
-         */
-        if (seq_pages_for(seq->n_tokens) > kvpool_free_pages(s->pool))
+    struct seq *short_of_pages = NULL; /* the first of them */
+    size_t i = 0;
+    while (i < s->n_waiting && s->n_running < s->limits.batch) {
+        struct seq *seq = s->waiting[i];
+        if (short_of_pages && short_of_pages->n_passed >= PASSES_MAX)
             return;
-        take_out(s->waiting, &s->n_waiting, seq);
-        const bool reserved = seq_reserve(seq, s->pool, seq->n_tokens);
-        ASSERT(reserved);
-        seq->phase = SEQ_RUNNING;
-        insert_at(s->running, &s->n_running, s->n_running, seq);
+        if (is_coming(s, seq)) {
+            i++;
+        } else if (start(s, seq)) {
+            take_out(s->waiting, &s->n_waiting, seq);
+            if (short_of_pages)
+                short_of_pages->n_passed++;
+        } else {
+            short_of_pages = short_of_pages ? short_of_pages : seq;
+            i++;
+        }
     }
 }
 
@@ -127,7 +190,7 @@ static void reserve_decode_pages(struct sched *s)
 {
     for (size_t i = 0; i < s->n_running; i++) {
         struct seq *seq = s->running[i];
-        while (!seq_reserve(seq, s->pool, seq->n_tokens)) {
+        while (!seq_reserve(seq, s->prefixes, seq->n_tokens)) {
             struct seq *youngest = s->running[s->n_running - 1];
             preempt(s, youngest);
             if (youngest == seq)
@@ -135,6 +198,8 @@ static void reserve_decode_pages(struct sched *s)
         }
     }
 }
+
+/* ------------------------------------------------------------------ planning */
 
 static void add_segment(struct step_plan *plan, struct seq *seq, size_t n_rows)
 {
@@ -156,21 +221,85 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+static size_t remainder_of(const struct seq *seq)
+{
+    return seq->n_tokens - seq->n_computed;
+}
+
+static struct seq *first_prefilling(const struct sched *s)
+{
+    for (size_t i = 0; i < s->n_running; i++)
+        if (!seq_is_decoding(s->running[i]))
+            return s->running[i];
+    return NULL;
+}
+
+/* Sorted by remainder, equals in order of admission. */
+static size_t list_prefilling(struct sched *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_running; i++) {
+        struct seq *seq = s->running[i];
+        if (seq_is_decoding(seq))
+            continue;
+        size_t at = n++;
+        for (; at > 0 && remainder_of(s->grants[at - 1].seq) > remainder_of(seq); at--)
+            s->grants[at] = s->grants[at - 1];
+        s->grants[at] = (struct grant){.seq = seq};
+    }
+    return n;
+}
+
+static void plan_chunks(struct sched *s, struct step_plan *plan)
+{
+    const struct seq *first = first_prefilling(s);
+    const size_t n = list_prefilling(s);
+    size_t left = s->limits.step_tokens - plan->n_rows;
+    const size_t share = (left + FIRST_SHARE - 1) / FIRST_SHARE;
+    for (size_t i = 0; i < n; i++) {
+        struct grant *grant = &s->grants[i];
+        if (grant->seq != first)
+            continue;
+        grant->n_rows =
+            smaller(smaller(remainder_of(first), s->limits.chunk_tokens), smaller(share, left));
+        left -= grant->n_rows;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct grant *grant = &s->grants[i];
+        const size_t chunk = smaller(remainder_of(grant->seq), s->limits.chunk_tokens);
+        const size_t more = smaller(chunk - grant->n_rows, left);
+        left -= more;
+        if (grant->n_rows + more > 0)
+            add_segment(plan, grant->seq, grant->n_rows + more);
+    }
+}
+
 void sched_plan_step(struct sched *s, struct step_plan *plan)
 {
     plan->n_segments = plan->n_rows = plan->n_logits = 0;
     reserve_decode_pages(s);
     admit_waiting(s);
+    struct seq *first = s->limits.whole_prompts ? first_prefilling(s) : NULL;
+    if (first) {
+        add_segment(plan, first, smaller(remainder_of(first), s->limits.step_tokens));
+        return;
+    }
     for (size_t i = 0; i < s->n_running; i++)
         if (seq_is_decoding(s->running[i]))
             add_segment(plan, s->running[i], 1);
-    for (size_t i = 0; i < s->n_running && plan->n_rows < s->limits.step_tokens; i++) {
-        struct seq *seq = s->running[i];
-        if (seq_is_decoding(seq))
-            continue;
-        const size_t left = seq->n_tokens - seq->n_computed;
-        const size_t chunk = smaller(left, s->limits.chunk_tokens);
-        add_segment(plan, seq, smaller(chunk, s->limits.step_tokens - plan->n_rows));
+    plan_chunks(s, plan);
+}
+
+void sched_commit_step(struct sched *s, const struct step_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_segments; i++) {
+        const struct step_segment *segment = &plan->segments[i];
+        struct seq *seq = segment->seq;
+        seq->n_computed += segment->n_rows;
+        const bool ends_prompt =
+            segment->position < seq->n_prompt && seq->n_computed == seq->n_tokens;
+        prefix_commit(s->prefixes, seq->path, seq->tokens, seq->n_computed, ends_prompt,
+                      seq->pages);
     }
 }
 

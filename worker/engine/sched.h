@@ -1,14 +1,21 @@
 /*
  * What one step computes.
  *
- * Running sequences decode first, one row each, so that no long prompt holds them up; what is
- * left of the step's rows goes to prefill chunks in order of admission. Waiting sequences are
- * admitted in order of submission while the batch has a place and the pool has the pages of
- * their tokens. When a decoding sequence finds no page, the one admitted last gives its
- * pages back and waits at the head of the queue; the sequence admitted first is never
- * preempted, so something always finishes.
+ * Running sequences decode first, one row each, so that no long prompt holds them up. What is
+ * left of the step's rows goes to prompts, at most a chunk each: a quarter is for the prompt
+ * admitted first, so that it always gets on, the rest goes to the shortest remainder first, so
+ * that a short prompt never waits for a long one. Tokens whose keys and values came from the
+ * prefix tree are not computed and cost nothing here. With whole_prompts a prompt is computed
+ * to its end, in steps of its own, while everything else waits.
  *
- * A pure state machine over sequences and the KV pool: no clock, no threads.
+ * Waiting sequences are admitted in order of submission while the batch has a place and the
+ * pool has the pages of their tokens. Two kinds let later ones pass: one whose prefix a running
+ * sequence is just computing waits for that; one that lacks pages lets at most PASSES_MAX
+ * others by. When a decoding sequence finds no page, the one admitted last gives its pages back
+ * (computed ones stay in the tree while there is room) and waits at the head of the queue; the
+ * sequence admitted first is never preempted, so something always finishes.
+ *
+ * A pure state machine over sequences, the prefix tree and its KV pool: no clock, no threads.
  */
 #ifndef SHEAF_SCHED_H
 #define SHEAF_SCHED_H
@@ -16,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/kvpool.h"
+#include "engine/prefix.h"
 #include "engine/seq.h"
 
 /* Consecutive positions of one sequence; in a plan they stand side by side. */
@@ -40,21 +47,24 @@ struct sched_limits {
     size_t batch;
     size_t step_tokens;
     size_t chunk_tokens;
+    bool whole_prompts;
 };
 
 struct sched;
 
-int sched_open(const struct sched_limits *limits, struct kvpool *pool, struct sched **out,
-               struct err *e);
+int sched_open(const struct sched_limits *limits, struct prefix_tree *prefixes,
+               struct sched **out, struct err *e);
 void sched_close(struct sched *s); /* every sequence has left */
 
 /* Takes the sequence to the end of the queue. ERR_NOMEM only. */
 int sched_add(struct sched *s, struct seq *seq, struct err *e);
-/* A running or waiting sequence leaves; its pages go back to the pool. */
+/* A running or waiting sequence leaves; its pages go back, computed ones to the tree. */
 void sched_remove(struct sched *s, struct seq *seq);
 
 /* Fills plan; no rows when nothing can run. */
 void sched_plan_step(struct sched *s, struct step_plan *plan);
+/* The plan's rows are computed: their sequences stand behind them, full pages are published. */
+void sched_commit_step(struct sched *s, const struct step_plan *plan);
 
 size_t sched_n_running(const struct sched *s);
 size_t sched_n_waiting(const struct sched *s);

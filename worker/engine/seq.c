@@ -52,7 +52,8 @@ int seq_open(const struct seq_request *req, size_t context, struct seq **out, st
     seq->pages = malloc(seq_pages_for(seq->capacity) * sizeof seq->pages[0]);
     seq->bias = copy(req->sample.bias, req->sample.n_bias * sizeof seq->bias[0]);
     seq->stop_tokens = copy(req->stop_tokens, req->n_stop_tokens * sizeof seq->stop_tokens[0]);
-    if (!seq->tokens || !seq->pages || !seq->bias || !seq->stop_tokens ||
+    seq->salt = strdup(req->salt ? req->salt : "");
+    if (!seq->tokens || !seq->pages || !seq->bias || !seq->stop_tokens || !seq->salt ||
         !copy_stops(seq, req)) {
         seq_close(seq);
         return ERR_SET(e, ERR_NOMEM, "no memory for a sequence of %zu tokens", req->n_prompt);
@@ -62,6 +63,7 @@ int seq_open(const struct seq_request *req, size_t context, struct seq **out, st
     seq->req.sample.bias = seq->bias;
     seq->req.stops = NULL;
     seq->req.stop_tokens = NULL;
+    seq->req.salt = NULL;
     *out = seq;
     return 0;
 }
@@ -71,10 +73,12 @@ void seq_close(struct seq *seq)
     if (!seq)
         return;
     ASSERT(seq->n_pages == 0);
+    ASSERT(!seq->path);
     if (seq->stops)
         for (size_t i = 0; i < seq->req.n_stops; i++)
             free(seq->stops[i]);
     free(seq->stops);
+    free(seq->salt);
     free(seq->stop_tokens);
     free(seq->bias);
     free(seq->tokens);
@@ -83,12 +87,12 @@ void seq_close(struct seq *seq)
     free(seq);
 }
 
-bool seq_reserve(struct seq *seq, struct kvpool *pool, size_t n_positions)
+bool seq_reserve(struct seq *seq, struct prefix_tree *prefixes, size_t n_positions)
 {
     ASSERT(n_positions <= seq->capacity);
     const size_t needed = seq_pages_for(n_positions);
     while (seq->n_pages < needed) {
-        const int32_t page = kvpool_acquire_page(pool);
+        const int32_t page = prefix_acquire_page(prefixes);
         if (page == KVPOOL_NO_PAGE)
             return false;
         seq->pages[seq->n_pages++] = page;
@@ -96,10 +100,4 @@ bool seq_reserve(struct seq *seq, struct kvpool *pool, size_t n_positions)
     if (seq->n_pages > seq->kv_pages_peak)
         seq->kv_pages_peak = seq->n_pages;
     return true;
-}
-
-void seq_release_pages(struct seq *seq, struct kvpool *pool)
-{
-    while (seq->n_pages > 0)
-        kvpool_release_page(pool, seq->pages[--seq->n_pages]);
 }

@@ -19,7 +19,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "engine/engine.h"
-#include "engine/kvpool.h"
+#include "engine/prefix.h"
 
 enum seq_phase { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
@@ -29,6 +29,7 @@ struct seq {
     struct logit_bias *bias;
     char **stops;
     int32_t *stop_tokens;
+    char *salt;
 
     int32_t *tokens; /* [capacity] prompt, then output */
     size_t n_tokens;
@@ -36,8 +37,10 @@ struct seq {
     size_t capacity; /* positions it may ever take */
     size_t n_computed;
 
-    int32_t *pages; /* [pages of capacity] */
+    struct prefix_path *path; /* its way through the prefix tree, while it waits or runs */
+    int32_t *pages;           /* [pages of capacity] */
     size_t n_pages;
+    size_t n_passed; /* sequences admitted before it although they came later */
 
     struct buf text; /* decoded output */
     bool text_start; /* of tokenizer_next_piece */
@@ -46,6 +49,8 @@ struct seq {
     int32_t stop_token;
 
     /* Counters of struct seq_result. */
+    enum prefix_miss miss;
+    size_t miss_at;
     size_t n_cached, n_steps, n_chunks, n_preempted, kv_pages_peak;
     int64_t submitted_us, scheduled_us, first_token_us, last_token_us, gap_us_max;
 };
@@ -65,8 +70,7 @@ static inline size_t seq_n_output(const struct seq *seq)
 
 /* Pages that hold n positions. */
 size_t seq_pages_for(size_t n_positions);
-/* Takes pages until n positions fit; false, with what it got kept, when the pool ran out. */
-bool seq_reserve(struct seq *seq, struct kvpool *pool, size_t n_positions);
-void seq_release_pages(struct seq *seq, struct kvpool *pool);
+/* Takes pages until n positions fit; false, with what it got kept, when there are no more. */
+bool seq_reserve(struct seq *seq, struct prefix_tree *prefixes, size_t n_positions);
 
 #endif

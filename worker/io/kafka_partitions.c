@@ -50,6 +50,7 @@ static int add(struct kafka_partitions *ps, const char *topic, int32_t id, int64
         return code;
     }
     p->id = id;
+    p->lease = ++ps->leases;
     p->committed = -1;
     ps->items[ps->n++] = p;
     *out = p;

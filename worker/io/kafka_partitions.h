@@ -18,6 +18,7 @@
 struct kafka_partition {
     char *topic;
     int32_t id;
+    uint64_t lease; /* another one when the partition was forgotten and came back */
     struct offset_tracker tracker;
     int64_t committed; /* acknowledged by the group's coordinator; -1: none that we know of */
     bool is_owned;
@@ -29,6 +30,7 @@ struct kafka_partition {
 struct kafka_partitions {
     struct kafka_partition **items;
     size_t n, capacity;
+    uint64_t leases; /* given out so far */
 };
 
 /* NULL when there is none. */

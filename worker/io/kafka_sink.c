@@ -244,8 +244,8 @@ static int ask_to_create(struct kafka_sink *s, const char *topic, rd_kafka_NewTo
     return code;
 }
 
-int kafka_sink_create_topic(struct kafka_sink *s, const char *topic, int partitions,
-                            bool *created, struct err *e)
+static int create_topic(struct kafka_sink *s, const char *topic, int partitions,
+                        bool is_compacted, bool *created, struct err *e)
 {
     bool is_new = false;
     if (created)
@@ -258,9 +258,23 @@ int kafka_sink_create_topic(struct kafka_sink *s, const char *topic, int partiti
     if (!wanted)
         return ERR_SET(e, ERR_INVALID, "the topic %s cannot be created: %s", topic, reason);
     rd_kafka_NewTopic_set_config(wanted, "max.message.bytes", KAFKA_MESSAGE_BYTES_MAX);
+    if (is_compacted)
+        rd_kafka_NewTopic_set_config(wanted, "cleanup.policy", "compact");
     const int code = ask_to_create(s, topic, wanted, &is_new, e);
     rd_kafka_NewTopic_destroy(wanted);
     if (created)
         *created = is_new;
     return code;
+}
+
+int kafka_sink_create_topic(struct kafka_sink *s, const char *topic, int partitions,
+                            bool *created, struct err *e)
+{
+    return create_topic(s, topic, partitions, false, created, e);
+}
+
+int kafka_sink_create_compacted(struct kafka_sink *s, const char *topic, int partitions,
+                                bool *created, struct err *e)
+{
+    return create_topic(s, topic, partitions, true, created, e);
 }

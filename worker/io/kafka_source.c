@@ -320,7 +320,7 @@ enum admission { ADMIT, HOLD, DROP };
 
 /* Enters the record into its partition's tracker. Dropped: a partition that is not ours any
  * more, or an offset that is in work already. */
-static enum admission admit(struct kafka_source *s, const struct kafka_record *r, bool is_held)
+static enum admission admit(struct kafka_source *s, struct kafka_record *r, bool is_held)
 {
     enum admission admission = DROP;
     const size_t bytes = r->value_length + r->key_length;
@@ -336,6 +336,7 @@ static enum admission admit(struct kafka_source *s, const struct kafka_record *r
         } else if (offset_tracker_receive(&p->tracker, r->offset,
                                           bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX)) {
             admission = ADMIT;
+            r->lease = p->lease;
             s->n_received++;
         }
         p->is_at_end = false;
@@ -493,6 +494,16 @@ void kafka_source_settle(struct kafka_source *s, const char *topic, int32_t part
         s->n_settled_uncommitted++;
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+bool kafka_source_holds(struct kafka_source *s, const char *topic, int32_t partition,
+                        uint64_t lease)
+{
+    pthread_mutex_lock(&s->lock);
+    const struct kafka_partition *p = kafka_partitions_find(&s->partitions, topic, partition);
+    const bool holds = p && p->lease == lease;
+    pthread_mutex_unlock(&s->lock);
+    return holds;
 }
 
 bool kafka_source_is_drained(struct kafka_source *s)

@@ -10,8 +10,9 @@
  * has moved to another worker meanwhile. Then: if the partition comes straight back (every
  * rebalance of the eager protocol takes all partitions away and gives most of them back), the
  * settle counts and the record does not come again; if it went to another worker, the settle is
- * dropped, and that worker answers the record a second time. A record never counts as settled
- * without kafka_source_settle.
+ * dropped, and that worker answers the record a second time, unless its taker had not begun
+ * with it and asked kafka_source_holds before. A record never counts as settled without
+ * kafka_source_settle.
  *
  * Errors: ERR_RETRY in e->flags means that the same call may succeed later; ERR_FATAL that this
  * handle is done with and nothing more is committed. Trouble that librdkafka gets over by
@@ -52,6 +53,7 @@ struct kafka_record {
     int32_t partition;
     int64_t offset;
     int64_t timestamp_us; /* 0: the record has none */
+    uint64_t lease;       /* of the partition, for kafka_source_holds */
     char *key;            /* NUL-terminated copy, or NULL */
     size_t key_length;
     char *value; /* NUL-terminated copy; "" for a tombstone */
@@ -75,6 +77,10 @@ int kafka_source_poll(struct kafka_source *s, int wait_ms, struct kafka_record *
  * a second or 256 settled jobs. */
 void kafka_source_settle(struct kafka_source *s, const char *topic, int32_t partition,
                          int64_t offset);
+/* False when the partition went to another worker after the record was handed out: that worker
+ * answers the record. Thread: any. */
+bool kafka_source_holds(struct kafka_source *s, const char *topic, int32_t partition,
+                        uint64_t lease);
 /*
  * Every partition that is assigned to this worker is read to its end as of now, and everything
  * is settled. A worker whose group has no partition left for it is drained when that has been
@@ -122,6 +128,9 @@ int kafka_sink_send_each(struct kafka_sink *s, const struct kafka_message *messa
  * as it is: *created false (created may be NULL). */
 int kafka_sink_create_topic(struct kafka_sink *s, const char *topic, int partitions,
                             bool *created, struct err *e);
+/* The same; of each key such a topic keeps the latest record. */
+int kafka_sink_create_compacted(struct kafka_sink *s, const char *topic, int partitions,
+                                bool *created, struct err *e);
 void kafka_sink_close(struct kafka_sink *s); /* accepts NULL */
 
 #endif

@@ -23,46 +23,17 @@ enum { QUESTION_BYTES_MAX = 2000 };
 
 static const char *const status_names[] = {"succeeded", "failed", "expired", "cancelled"};
 
-/* Binds by name; the first failure is kept and told once. */
-struct binder {
-    sqlite3_stmt *statement;
-    int rc;
-};
-
-static int slot(const struct binder *b, const char *name)
-{
-    const int index = sqlite3_bind_parameter_index(b->statement, name);
-    ASSERT(index > 0);
-    return index;
-}
-
-static void note(struct binder *b, int rc)
-{
-    if (b->rc == SQLITE_OK)
-        b->rc = rc;
-}
-
-static void bind_text(struct binder *b, const char *name, const char *text)
-{
-    note(b, sqlite3_bind_text(b->statement, slot(b, name), text, -1, SQLITE_STATIC));
-}
-
 /* "" is how the fixed-size fields of a result say that there is nothing. */
 static void bind_filled(struct binder *b, const char *name, const char *text)
 {
-    bind_text(b, name, text && text[0] ? text : NULL);
-}
-
-static void bind_s64(struct binder *b, const char *name, int64_t value)
-{
-    note(b, sqlite3_bind_int64(b->statement, slot(b, name), value));
+    binder_put_text(b, name, text && text[0] ? text : NULL);
 }
 
 /* A date in microseconds as Unix seconds; 0 is "never". */
 static void bind_date(struct binder *b, const char *name, int64_t us)
 {
     if (us > 0)
-        note(b, sqlite3_bind_double(b->statement, slot(b, name), (double)us / 1e6));
+        binder_put_double(b, name, (double)us / 1e6);
 }
 
 /* A duration that was not measured stays NULL: one below zero (two clocks that disagree), or
@@ -70,22 +41,26 @@ static void bind_date(struct binder *b, const char *name, int64_t us)
 static void bind_us(struct binder *b, const char *name, int64_t us, bool succeeded)
 {
     if (us > 0 || (us == 0 && succeeded))
-        bind_s64(b, name, us);
+        binder_put_s64(b, name, us);
 }
 
-static void bind_count(struct binder *b, const char *name, int64_t count, bool succeeded)
+/* What has no value stays NULL. */
+static void bind_known(struct binder *b, const char *name, int64_t value, bool is_known)
 {
-    (void)succeeded;
-    bind_s64(b, name, count);
+    if (is_known)
+        binder_put_s64(b, name, value);
 }
 
 static void bind_metrics(struct binder *b, const struct result_metrics *m, bool succeeded)
 {
-#define BIND_US                           bind_us
-#define BIND_COUNT                        bind_count
-#define METRIC(column, field, unit, help) BIND_##unit(b, ":" #column, m->field, succeeded);
+#define BIND_US(name, value)              bind_us(b, name, value, succeeded)
+#define BIND_COUNT(name, value)           binder_put_s64(b, name, value)
+#define BIND_MISS(name, value)            bind_known(b, name, value, m->miss != NULL)
+#define BIND_GROUP(name, value)           bind_known(b, name, value, m->group_jobs > 0)
+#define METRIC(column, field, unit, help) BIND_##unit(":" #column, m->field);
 #include "schema/metrics.def"
 #undef METRIC
+    binder_put_text(b, ":miss_reason", m->miss);
 }
 
 static int64_t finished_us(const struct result *r, int64_t now_us)
@@ -98,33 +73,33 @@ static int64_t finished_us(const struct result *r, int64_t now_us)
 static void bind_identity(struct binder *b, const struct result *r, const char *run_id)
 {
     const struct job *job = r->job;
-    bind_text(b, ":run_id", run_id);
-    bind_text(b, ":custom_id", job->custom_id);
-    bind_text(b, ":topic", job->source.topic);
-    bind_s64(b, ":partition", job->source.partition);
-    bind_s64(b, ":offset", job->source.offset);
-    bind_s64(b, ":is_file", job->source.is_file);
-    bind_text(b, ":payload_sha256", job->payload_sha256);
-    bind_text(b, ":result_id", r->id);
-    bind_text(b, ":worker_id", r->worker_id);
-    bind_text(b, ":dialect", job_dialect_name(job->dialect));
-    bind_text(b, ":model", r->model ? r->model : job->model);
-    bind_text(b, ":prefix_group", job->prefix_group);
-    bind_text(b, ":warnings", job->warnings);
-    bind_text(b, ":metadata_json", job->metadata);
+    binder_put_text(b, ":run_id", run_id);
+    binder_put_text(b, ":custom_id", job->custom_id);
+    binder_put_text(b, ":topic", job->source.topic);
+    binder_put_s64(b, ":partition", job->source.partition);
+    binder_put_s64(b, ":offset", job->source.offset);
+    binder_put_s64(b, ":is_file", job->source.is_file);
+    binder_put_text(b, ":payload_sha256", job->payload_sha256);
+    binder_put_text(b, ":result_id", r->id);
+    binder_put_text(b, ":worker_id", r->worker_id);
+    binder_put_text(b, ":dialect", job_dialect_name(job->dialect));
+    binder_put_text(b, ":model", r->model ? r->model : job->model);
+    binder_put_text(b, ":prefix_group", job->prefix_group);
+    binder_put_text(b, ":warnings", job->warnings);
+    binder_put_text(b, ":metadata_json", job->metadata);
 }
 
 static void bind_outcome(struct binder *b, const struct result *r)
 {
     const char *status = status_names[r->status];
-    bind_text(b, ":status", status);
-    bind_text(b, ":finish_reason", r->finish_reason);
+    binder_put_text(b, ":status", status);
+    binder_put_text(b, ":finish_reason", r->finish_reason);
     bind_filled(b, ":stop_reason", r->stop_reason);
     if (r->status == RESULT_SUCCEEDED)
         return;
     if (r->error.status)
-        bind_s64(b, ":error_status", r->error.status);
-    bind_text(b, ":error_code", r->error.code[0] ? r->error.code : status);
+        binder_put_s64(b, ":error_status", r->error.status);
+    binder_put_text(b, ":error_code", r->error.code[0] ? r->error.code : status);
     bind_filled(b, ":error_type", r->error.type);
     bind_filled(b, ":error_param", r->error.param);
     bind_filled(b, ":error_message", r->error.message);
@@ -149,7 +124,7 @@ static int insert_job(struct store *s, const char *run_id, const struct result *
     bind_identity(&b, r, run_id);
     bind_outcome(&b, r);
     bind_times(&b, r, clock_wall_us());
-    bind_s64(&b, ":attempt", attempt);
+    binder_put_s64(&b, ":attempt", attempt);
     bind_metrics(&b, &r->metrics, r->status == RESULT_SUCCEEDED);
     if (b.rc != SQLITE_OK)
         return store_fail(s, e, "bind a job");
@@ -183,11 +158,11 @@ static int insert_output(struct store *s, int64_t job_id, const struct result *r
     size_t length = 0;
     const char *question = question_of(r->job, &length);
     struct binder b = {.statement = st};
-    note(&b, sqlite3_bind_int64(st, 1, job_id));
-    note(&b, sqlite3_bind_text64(st, 2, question, length, SQLITE_STATIC, SQLITE_UTF8));
-    note(&b, sqlite3_bind_text64(st, 3, r->text, r->text ? r->text_length : 0, SQLITE_STATIC,
-                                 SQLITE_UTF8));
-    note(&b, sqlite3_bind_text(st, 4, r->job->expect, -1, SQLITE_STATIC));
+    binder_note(&b, sqlite3_bind_int64(st, 1, job_id));
+    binder_note(&b, sqlite3_bind_text64(st, 2, question, length, SQLITE_STATIC, SQLITE_UTF8));
+    binder_note(&b, sqlite3_bind_text64(st, 3, r->text, r->text ? r->text_length : 0,
+                                        SQLITE_STATIC, SQLITE_UTF8));
+    binder_note(&b, sqlite3_bind_text(st, 4, r->job->expect, -1, SQLITE_STATIC));
     if (b.rc != SQLITE_OK)
         return store_fail(s, e, "bind an answer");
     return store_finish(s, st, "store an answer", e);
@@ -199,11 +174,11 @@ static int insert_document(struct store *s, int64_t job_id, size_t position,
     sqlite3_stmt *st;
     TRY(store_prepare(s, SQL_DOCUMENT_INSERT, &st, e));
     struct binder b = {.statement = st};
-    note(&b, sqlite3_bind_int64(st, 1, job_id));
-    note(&b, sqlite3_bind_int64(st, 2, (int64_t)position));
-    note(&b, sqlite3_bind_text(st, 3, document->id, -1, SQLITE_STATIC));
-    note(&b, sqlite3_bind_text(st, 4, document->title, -1, SQLITE_STATIC));
-    note(&b, sqlite3_bind_int64(st, 5, (int64_t)document->length));
+    binder_note(&b, sqlite3_bind_int64(st, 1, job_id));
+    binder_note(&b, sqlite3_bind_int64(st, 2, (int64_t)position));
+    binder_note(&b, sqlite3_bind_text(st, 3, document->id, -1, SQLITE_STATIC));
+    binder_note(&b, sqlite3_bind_text(st, 4, document->title, -1, SQLITE_STATIC));
+    binder_note(&b, sqlite3_bind_int64(st, 5, (int64_t)document->length));
     if (b.rc != SQLITE_OK)
         return store_fail(s, e, "bind a document");
     return store_finish(s, st, "store a document", e);
@@ -307,11 +282,11 @@ int store_find_row(struct store *s, const struct job_source *source, const char 
     sqlite3_stmt *st;
     TRY(store_prepare(s, source->is_file ? SQL_FIND_LINE : SQL_FIND_RECORD, &st, e));
     struct binder b = {.statement = st};
-    note(&b, sqlite3_bind_text(st, 1, source->topic, -1, SQLITE_STATIC));
-    note(&b, sqlite3_bind_int64(st, 2, source->partition));
-    note(&b, sqlite3_bind_int64(st, 3, source->offset));
-    note(&b, sqlite3_bind_text(st, 4, payload_sha256, -1, SQLITE_STATIC));
-    note(&b, sqlite3_bind_text(st, 5, run_id, -1, SQLITE_STATIC));
+    binder_note(&b, sqlite3_bind_text(st, 1, source->topic, -1, SQLITE_STATIC));
+    binder_note(&b, sqlite3_bind_int64(st, 2, source->partition));
+    binder_note(&b, sqlite3_bind_int64(st, 3, source->offset));
+    binder_note(&b, sqlite3_bind_text(st, 4, payload_sha256, -1, SQLITE_STATIC));
+    binder_note(&b, sqlite3_bind_text(st, 5, run_id, -1, SQLITE_STATIC));
     if (b.rc != SQLITE_OK)
         return store_fail(s, e, "bind a source");
     int code = 0;

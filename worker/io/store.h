@@ -53,8 +53,9 @@ struct store_run {
 int store_begin_run(struct store *s, const struct store_run *run, struct err *e);
 /* Jobs of the run that have no answer but an error, by whichever start. */
 int store_count_failed(struct store *s, const char *run_id, int64_t *n, struct err *e);
-/* status: completed | cancelled | failed. */
-int store_end_run(struct store *s, const char *run_id, const char *status, struct err *e);
+/* status: completed | cancelled | failed; counters_json: what the engine counted, or NULL. */
+int store_end_run(struct store *s, const char *run_id, const char *status,
+                  const char *counters_json, struct err *e);
 
 /*
  * Stores results and their outbox lines in one transaction. lines[i] are the result's JSON.

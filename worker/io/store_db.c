@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/check.h"
+
 #define LINES_OF_RUN                                                                           \
     "run_id = ?1 AND topic = ?2 AND partition = 0 AND offset BETWEEN ?3 AND ?4 "               \
     "AND is_file = 1 AND is_current = 1"
@@ -23,7 +25,7 @@ static const char job_insert[] =
     "INSERT INTO jobs (run_id, custom_id, topic, partition, offset, is_file, payload_sha256, "
     "attempt, result_id, worker_id, dialect, model, prefix_group, status, finish_reason, "
     "stop_reason, error_status, error_code, error_type, error_param, error_message, warnings, "
-    "metadata_json, submitted_at, admitted_at, finished_at, stored_at, "
+    "metadata_json, miss_reason, submitted_at, admitted_at, finished_at, stored_at, "
 #define METRIC(column, field, unit, help) #column ", "
 #include "schema/metrics.def"
 #undef METRIC
@@ -32,11 +34,24 @@ static const char job_insert[] =
     ":status, :finish_reason, :stop_reason, :error_status, :error_code, :error_type, "
     ":error_param, :error_message, :warnings, "
     "CASE WHEN json_valid(:metadata_json) THEN :metadata_json END, "
-    ":submitted_at, :admitted_at, :finished_at, :stored_at, "
+    ":miss_reason, :submitted_at, :admitted_at, :finished_at, :stored_at, "
 #define METRIC(column, field, unit, help) ":" #column ", "
 #include "schema/metrics.def"
 #undef METRIC
     ":turnaround_us)";
+
+static const char experiment_insert[] =
+    "INSERT INTO experiments (experiment_id, lever, name, repeat, position, lever_on, "
+#define FIGURE(column, kind, help) #column ", "
+#include "schema/experiments.def"
+#undef FIGURE
+    "cpu, kernels, model, model_sha256, quant, version, settings_json, started_at) VALUES "
+    "(:experiment_id, :lever, :name, :repeat, :position, :lever_on, "
+#define FIGURE(column, kind, help) ":" #column ", "
+#include "schema/experiments.def"
+#undef FIGURE
+    ":cpu, :kernels, :model, :model_sha256, :quant, :version, "
+    "CASE WHEN json_valid(:settings_json) THEN :settings_json END, :started_at)";
 
 static const char *const texts[STORE_SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -51,7 +66,8 @@ static const char *const texts[STORE_SQL_COUNT] = {
         "kernels = ?2, engine_json = CASE WHEN json_valid(?3) THEN ?3 END, version = ?4, label "
         "= coalesce(?5, label) "
         "WHERE run_id = ?1",
-    [SQL_RUN_END] = "UPDATE runs SET status = ?2, ended_at = ?3 WHERE run_id = ?1",
+    [SQL_RUN_END] =
+        "UPDATE runs SET status = ?2, counters_json = ?3, ended_at = ?4 WHERE run_id = ?1",
     [SQL_RUN_FAILED] = "SELECT count(*) FROM jobs WHERE run_id = ?1 AND status <> 'succeeded'",
     [SQL_FIND_RECORD] = FIND_COLUMNS "AND j.is_file = 0",
     [SQL_FIND_LINE] = FIND_COLUMNS "AND j.is_file = 1 AND j.run_id = ?5",
@@ -85,6 +101,7 @@ static const char *const texts[STORE_SQL_COUNT] = {
         "SELECT count(*), count(b.published_at) FROM jobs j LEFT JOIN outbox b USING (job_id) "
         "WHERE " LINES_OF_RUN,
     [SQL_LINES_DELETE] = "DELETE FROM jobs WHERE " LINES_OF_RUN,
+    [SQL_EXPERIMENT_INSERT] = experiment_insert,
 };
 
 static unsigned flags_of(int primary)
@@ -153,6 +170,34 @@ int store_finish(struct store *s, sqlite3_stmt *statement, const char *what, str
     const int code = rc == SQLITE_DONE ? 0 : store_fail(s, e, what);
     sqlite3_reset(statement);
     return code;
+}
+
+static int slot(const struct binder *b, const char *name)
+{
+    const int index = sqlite3_bind_parameter_index(b->statement, name);
+    ASSERT(index > 0);
+    return index;
+}
+
+void binder_note(struct binder *b, int rc)
+{
+    if (b->rc == SQLITE_OK)
+        b->rc = rc;
+}
+
+void binder_put_text(struct binder *b, const char *name, const char *text)
+{
+    binder_note(b, sqlite3_bind_text(b->statement, slot(b, name), text, -1, SQLITE_STATIC));
+}
+
+void binder_put_s64(struct binder *b, const char *name, int64_t value)
+{
+    binder_note(b, sqlite3_bind_int64(b->statement, slot(b, name), value));
+}
+
+void binder_put_double(struct binder *b, const char *name, double value)
+{
+    binder_note(b, sqlite3_bind_double(b->statement, slot(b, name), value));
 }
 
 int store_begin(struct store *s, struct err *e)

@@ -33,6 +33,7 @@ enum store_sql {
     SQL_SINK_UNMARK,
     SQL_LINES_COUNT,
     SQL_LINES_DELETE,
+    SQL_EXPERIMENT_INSERT,
     STORE_SQL_COUNT
 };
 
@@ -71,6 +72,16 @@ int store_prepare(struct store *s, enum store_sql which, sqlite3_stmt **out, str
 /* Runs it to its end and resets it. */
 int store_finish(struct store *s, sqlite3_stmt *statement, const char *what, struct err *e);
 
+/* Binds by name; the first failure is kept and told once. */
+struct binder {
+    sqlite3_stmt *statement;
+    int rc;
+};
+void binder_note(struct binder *b, int rc);
+void binder_put_text(struct binder *b, const char *name, const char *text);
+void binder_put_s64(struct binder *b, const char *name, int64_t value);
+void binder_put_double(struct binder *b, const char *name, double value);
+
 /* Binds texts to parameters 1..n; they must live until the statement has run. */
 int store_bind_texts(struct store *s, sqlite3_stmt *st, const char *const *texts, int n,
                      struct err *e);
@@ -98,7 +109,7 @@ int store_sink_set_stale(struct store *s, const char *run_id, const char *topic,
                          struct err *e);
 
 /* The schema: creates or upgrades; views follow the text that is built in. */
-enum { STORE_APPLICATION_ID = 0x53484146, STORE_SCHEMA_VERSION = 1 };
+enum { STORE_APPLICATION_ID = 0x53484146, STORE_SCHEMA_VERSION = 3 };
 int store_migrate(struct store *s, int64_t from, struct err *e);
 
 #endif

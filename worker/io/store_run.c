@@ -83,13 +83,14 @@ out:
     return code;
 }
 
-int store_end_run(struct store *s, const char *run_id, const char *status, struct err *e)
+int store_end_run(struct store *s, const char *run_id, const char *status,
+                  const char *counters_json, struct err *e)
 {
     sqlite3_stmt *st;
-    const char *const texts[] = {run_id, status};
+    const char *const texts[] = {run_id, status, counters_json};
     TRY(store_prepare(s, SQL_RUN_END, &st, e));
-    TRY(store_bind_texts(s, st, texts, 2, e));
-    if (sqlite3_bind_double(st, 3, (double)clock_wall_us() / 1e6) != SQLITE_OK)
+    TRY(store_bind_texts(s, st, texts, 3, e));
+    if (sqlite3_bind_double(st, 4, (double)clock_wall_us() / 1e6) != SQLITE_OK)
         return store_fail(s, e, "bind a run");
     TRY(store_finish(s, st, "end a run", e));
     if (sqlite3_changes(s->db) == 0)

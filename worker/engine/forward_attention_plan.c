@@ -1,0 +1,275 @@
+/*
+ * How a step's rows go over their pages: order, blocks, spans (struct attention_plan).
+ *
+ * Every row goes over its pages in the order of positions, whatever stands beside it, and
+ * attention carries its state from span to span: no order and no cut changes a bit.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/forward_int.h"
+
+enum {
+    BLOCK_QUERIES = 96,    /* (row, query head) pairs of a block, about */
+    PAGE_READ_QUERIES = 6, /* reading a page costs as much as this many queries on it */
+    ROUNDS_EVEN = 8,       /* items per thread that are even enough however they are cut */
+};
+
+/* Rows of one segment whose own keys lie in one page. */
+struct attention_piece {
+    const struct step_segment *segment;
+    size_t first_row; /* of the segment */
+    size_t n_rows;
+    size_t n_pages; /* that they see keys of */
+};
+
+int attention_plan_open(struct attention_plan *p, size_t n_rows_max, struct err *e)
+{
+    p->pieces = calloc(n_rows_max, sizeof p->pieces[0]);
+    p->order = calloc(n_rows_max, sizeof p->order[0]);
+    p->tree_rows = calloc(n_rows_max, sizeof p->tree_rows[0]);
+    p->rows = calloc(n_rows_max, sizeof p->rows[0]);
+    p->blocks = calloc(n_rows_max, sizeof p->blocks[0]);
+    p->spans = calloc(2 * n_rows_max, sizeof p->spans[0]);
+    if (!p->pieces || !p->order || !p->tree_rows || !p->rows || !p->blocks || !p->spans)
+        return ERR_SET(e, ERR_NOMEM, "no memory for the plan of attention");
+    return 0;
+}
+
+void attention_plan_close(struct attention_plan *p)
+{
+    free(p->pieces);
+    free(p->order);
+    free(p->tree_rows);
+    free(p->rows);
+    free(p->blocks);
+    free(p->spans);
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t divide_up(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ------------------------------------------------------------------ order */
+
+/* Whole page lists as bytes, a list before those that it begins: no order of numbers, but one
+ * that brings equal heads together. Ties keep the plan's order. */
+static int compare_pieces(const struct attention_piece *a, const struct attention_piece *b)
+{
+    const size_t n = smaller(a->n_pages, b->n_pages);
+    const int32_t *pages = a->segment->seq->pages;
+    const int order = memcmp(pages, b->segment->seq->pages, n * sizeof pages[0]);
+    if (order != 0)
+        return order;
+    return a->n_pages < b->n_pages ? -1 : a->n_pages > b->n_pages;
+}
+
+/* Where a piece belongs among the first n that are in order: behind its equals. */
+static size_t place_of(const struct attention_plan *p, size_t n,
+                       const struct attention_piece *piece)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (compare_pieces(piece, p->order[middle]) < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void add_piece(struct attention_plan *p, const struct attention_piece *piece,
+                      bool ordered)
+{
+    const size_t n = p->n_pieces++;
+    const size_t at = ordered ? place_of(p, n, piece) : n;
+    memmove(p->order + at + 1, p->order + at, (n - at) * sizeof p->order[0]);
+    p->pieces[n] = *piece;
+    p->order[at] = &p->pieces[n];
+}
+
+static void list_pieces(struct attention_plan *p, const struct step_plan *step, bool ordered)
+{
+    p->n_pieces = 0;
+    for (size_t i = 0; i < step->n_segments; i++) {
+        const struct step_segment *segment = &step->segments[i];
+        size_t n_rows = 0;
+        for (size_t row = 0; row < segment->n_rows; row += n_rows) {
+            const size_t position = segment->position + row;
+            n_rows = smaller(segment->n_rows - row, KV_PAGE_TOKENS - position % KV_PAGE_TOKENS);
+            const struct attention_piece piece = {.segment = segment,
+                                                  .first_row = row,
+                                                  .n_rows = n_rows,
+                                                  .n_pages = position / KV_PAGE_TOKENS + 1};
+            add_piece(p, &piece, ordered);
+        }
+    }
+}
+
+/* Counts trees on the way: runs of rows that begin with the same page, or, where nothing is
+ * shared, of the same sequence. */
+static void list_rows(struct attention_plan *p, bool ordered)
+{
+    p->n_rows = p->n_trees = 0;
+    for (size_t i = 0; i < p->n_pieces; i++) {
+        const struct attention_piece *piece = p->order[i];
+        const struct step_segment *segment = piece->segment;
+        const struct step_segment *before = i > 0 ? p->order[i - 1]->segment : NULL;
+        const bool same_tree =
+            before &&
+            (before == segment || (ordered && before->seq->pages[0] == segment->seq->pages[0]));
+        if (!same_tree)
+            p->tree_rows[p->n_trees++] = 0;
+        p->tree_rows[p->n_trees - 1] += piece->n_rows;
+        for (size_t k = 0; k < piece->n_rows; k++) {
+            const size_t row = piece->first_row + k;
+            p->rows[p->n_rows++] = (struct attention_row){
+                .row = segment->row + row,
+                .position = (int32_t)(segment->position + row),
+                .pages = segment->seq->pages,
+                .n_pages = piece->n_pages,
+            };
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ blocks */
+
+static size_t count_blocks(const struct attention_plan *p, size_t block_rows)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_trees; i++)
+        n += divide_up(p->tree_rows[i], block_rows);
+    return n;
+}
+
+/*
+ * Rows of a block at most. Large blocks read a page for many rows; small ones keep all threads
+ * at work to the end. The time of a cut is taken as rounds x (queries of a block + the reading
+ * of its pages), blocks being equal.
+ */
+static size_t choose_block_rows(const struct forward *f)
+{
+    const struct attention_plan *p = &f->attention;
+    const size_t n_threads = pool_threads(f->threads);
+    size_t best = attention_rows_max(f), best_cost = SIZE_MAX;
+    for (size_t rows = best; rows > 0; rows--) {
+        const size_t n_blocks = count_blocks(p, rows);
+        const size_t rounds = divide_up(n_blocks * f->config->n_kv_heads, n_threads);
+        const size_t queries = divide_up(p->n_rows, n_blocks) * attention_heads(f);
+        const size_t cost = rounds * (queries + PAGE_READ_QUERIES);
+        if (cost < best_cost) {
+            best = rows;
+            best_cost = cost;
+        }
+        if (rounds >= ROUNDS_EVEN)
+            break;
+    }
+    return best;
+}
+
+/* ------------------------------------------------------------------ spans */
+
+/* Pages that rows i < j of the plan have in common: all rows between have them too. */
+static size_t common_pages(const struct attention_plan *p, size_t i, size_t j, size_t known)
+{
+    const struct attention_row *a = &p->rows[i], *b = &p->rows[j];
+    const size_t n_max = smaller(a->n_pages, b->n_pages);
+    size_t n = known;
+    while (n < n_max && a->pages[n] == b->pages[n])
+        n++;
+    return n;
+}
+
+static size_t keys_seen(const struct attention_plan *p, size_t begin, size_t end,
+                        size_t first_page, size_t n_pages)
+{
+    size_t n_keys = 0;
+    for (size_t i = begin; i < end; i++) {
+        const size_t n = (size_t)p->rows[i].position + 1 - first_page * KV_PAGE_TOKENS;
+        n_keys = n > n_keys ? n : n_keys;
+    }
+    return smaller(n_keys, n_pages * KV_PAGE_TOKENS);
+}
+
+/* Spans of rows [row, end) from page on, which they have in common up to there. Rows that see
+ * no more pages stand first. */
+static void add_spans(struct attention_plan *p, const struct attention_block *block, size_t row,
+                      size_t end, size_t page)
+{
+    while (row < end && p->rows[row].n_pages == page)
+        row++;
+    while (row < end) {
+        size_t last = row;
+        while (last + 1 < end && p->rows[last + 1].pages[page] == p->rows[row].pages[page])
+            last++;
+        const size_t n_pages = common_pages(p, row, last, page) - page;
+        p->spans[p->n_spans++] = (struct attention_span){
+            .first_row = row - block->first_row,
+            .n_rows = last + 1 - row,
+            .first_page = page,
+            .n_keys = keys_seen(p, row, last + 1, page, n_pages),
+        };
+        row = last + 1;
+    }
+}
+
+/* The spans found so far are the queue of those whose rows go on. */
+static void add_block(struct attention_plan *p, size_t first_row, size_t n_rows)
+{
+    struct attention_block *block = &p->blocks[p->n_blocks++];
+    *block = (struct attention_block){
+        .first_row = first_row, .n_rows = n_rows, .first_span = p->n_spans};
+    add_spans(p, block, first_row, first_row + n_rows, 0);
+    for (size_t i = block->first_span; i < p->n_spans; i++) {
+        const struct attention_span *span = &p->spans[i];
+        const size_t row = first_row + span->first_row;
+        add_spans(p, block, row, row + span->n_rows,
+                  span->first_page + divide_up(span->n_keys, KV_PAGE_TOKENS));
+    }
+    block->n_spans = p->n_spans - block->first_span;
+}
+
+/* ------------------------------------------------------------------ the plan */
+
+size_t attention_heads(const struct forward *f)
+{
+    return f->config->n_heads / f->config->n_kv_heads;
+}
+
+size_t attention_rows_max(const struct forward *f)
+{
+    const size_t rows = BLOCK_QUERIES / attention_heads(f);
+    return rows > 0 ? rows : 1;
+}
+
+void forward_attention_plan(struct forward *f)
+{
+    struct attention_plan *p = &f->attention;
+    const bool ordered = f->options.shared_attention;
+    list_pieces(p, f->plan, ordered);
+    list_rows(p, ordered);
+    ASSERT(p->n_rows == f->plan->n_rows);
+    const size_t block_rows = choose_block_rows(f);
+    p->n_blocks = p->n_spans = 0;
+    size_t row = 0;
+    for (size_t i = 0; i < p->n_trees; i++) {
+        const size_t n_rows = p->tree_rows[i];
+        const size_t n_blocks = divide_up(n_rows, block_rows);
+        for (size_t k = 0; k < n_blocks; k++) {
+            const size_t begin = k * n_rows / n_blocks, end = (k + 1) * n_rows / n_blocks;
+            add_block(p, row + begin, end - begin);
+        }
+        row += n_rows;
+    }
+    ASSERT(p->n_spans <= 2 * p->n_rows);
+}

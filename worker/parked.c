@@ -1,0 +1,65 @@
+#include "parked.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+enum {
+    PASS_US = 50000,       /* at most so often, however fast documents come */
+    TIME_PASS_US = 500000, /* and at least so often, for those whose time is up */
+};
+
+int parked_add(struct parked *p, struct job *job, struct err *e)
+{
+    if (p->n == p->capacity) {
+        const size_t capacity = p->capacity ? 2 * p->capacity : 64;
+        struct job **jobs = realloc(p->jobs, capacity * sizeof jobs[0]);
+        if (!jobs)
+            return ERR_SET(e, ERR_NOMEM, "no memory for a job that waits for documents");
+        p->jobs = jobs;
+        p->capacity = capacity;
+    }
+    p->jobs[p->n++] = job;
+    return 0;
+}
+
+bool parked_begin(struct parked *p, const struct documents *d)
+{
+    const int64_t since_us = clock_mono_us() - p->looked_us;
+    const uint64_t generation = documents_generation(d);
+    if (p->n == 0 || since_us < PASS_US ||
+        (generation == p->generation && since_us < TIME_PASS_US))
+        return false;
+    p->generation = generation; /* before looking: what comes meanwhile is a reason to look */
+    p->looked_us = clock_mono_us();
+    p->at = 0;
+    p->kept = 0;
+    return true;
+}
+
+/* A job that a failure leaves undecided stays. */
+int parked_next(struct parked *p, struct documents *d, struct job **job, struct err *e)
+{
+    *job = NULL;
+    while (p->at < p->n) {
+        struct job *next = p->jobs[p->at];
+        bool waits = true;
+        TRY(documents_resolve(d, next, next->admitted_us, &waits, e));
+        p->jobs[p->at++] = NULL;
+        if (!waits) {
+            *job = next;
+            return 0;
+        }
+        p->jobs[p->kept++] = next;
+    }
+    p->n = p->kept;
+    return 0;
+}
+
+void parked_fini(struct parked *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        job_free(p->jobs[i]);
+    free(p->jobs);
+    *p = (struct parked){0};
+}
