@@ -99,6 +99,9 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
         .prefix_tokens_min = (size_t)s->prefix_tokens_min,
         .shared_attention = s->shared_attention,
         .whole_prompts = !s->chunked_prefill,
+        .kv_disk = s->kv_disk,
+        .kv_disk_bytes = (uint64_t)s->kv_disk_mb << 20,
+        .kv_disk_tokens_min = (size_t)s->kv_disk_tokens_min,
     };
     return choose_formats(s, out, e);
 }

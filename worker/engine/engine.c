@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "engine/calibrate.h"
 #include "engine/forward.h"
+#include "engine/kv_disk_seq.h"
 #include "engine/memory.h"
 #include "engine/sched.h"
 #include "engine/seq_output.h"
@@ -24,6 +25,7 @@ struct engine {
     struct pool *threads;
     struct kvpool *kvpool;
     struct prefix_tree *prefixes;
+    struct kv_disk *disk; /* or NULL */
     struct sched *sched;
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
@@ -102,6 +104,29 @@ static int open_kvpool(struct engine *eng, struct err *e)
     return kvpool_open(&shape, &eng->kvpool, e);
 }
 
+static int open_disk(struct engine *eng, struct err *e)
+{
+    const struct engine_options *o = &eng->options;
+    const struct model_config *c = &eng->model->config;
+    if (!o->prefix_cache || !o->kv_disk || !*o->kv_disk)
+        return 0;
+    const struct kv_disk_options disk = {
+        .folder = o->kv_disk,
+        .bytes_max = o->kv_disk_bytes,
+        .tokens_min = o->kv_disk_tokens_min,
+        .context = o->context,
+        .model_sha256 = eng->model->sha256,
+        .kernels = eng->kernels.name,
+        .activations = o->activations,
+        .shape = {.n_pages = kvpool_pages(eng->kvpool),
+                  .n_layers = c->n_layers,
+                  .n_kv_heads = c->n_kv_heads,
+                  .head_dim = c->head_dim,
+                  .type = o->kv_type},
+    };
+    return kv_disk_open(&disk, eng->kvpool, &eng->disk, e);
+}
+
 static int open_forward(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
@@ -130,6 +155,7 @@ static int open_parts(struct engine *eng, struct err *e)
                                           .evicts_by_demand = o->evicts_by_demand,
                                           .tokens_min = o->prefix_tokens_min};
     TRY(prefix_open(&prefix, eng->kvpool, &eng->prefixes, e));
+    TRY(open_disk(eng, e));
     const struct sched_limits limits = {.batch = o->batch,
                                         .step_tokens = o->step_tokens,
                                         .chunk_tokens = o->chunk_tokens,
@@ -185,6 +211,7 @@ void engine_close(struct engine *eng)
     forward_close(eng->forward);
     sched_close(eng->sched);
     prefix_close(eng->prefixes);
+    kv_disk_close(eng->disk);
     kvpool_close(eng->kvpool);
     pool_close(eng->threads);
     weights_close(&eng->weights);
@@ -209,6 +236,8 @@ struct engine_counters engine_counters(const struct engine *eng)
 {
     struct engine_counters counters = eng->counters;
     counters.prefix = prefix_counters(eng->prefixes);
+    if (eng->disk)
+        counters.disk = kv_disk_counters(eng->disk);
     return counters;
 }
 
@@ -319,6 +348,7 @@ void engine_cancel_all(struct engine *eng)
 
 static void finish(struct engine *eng, struct seq *seq, enum finish_reason reason)
 {
+    kv_disk_save_seq(eng->disk, seq, true);
     sched_remove(eng->sched, seq);
     seq->reason = reason;
     eng->counters.prompt_tokens += seq->n_prompt;
@@ -392,6 +422,8 @@ static void count_step(struct engine *eng, int64_t began_us, int64_t ended_us)
     c->busy_us += spent_us;
     c->prefill_us += prefill_us;
     c->decode_us += spent_us - prefill_us;
+    if (eng->disk)
+        kv_disk_note_prefill(eng->disk, n_prefill, prefill_us);
 }
 
 static void finish_cancelled(struct engine *eng)
@@ -413,6 +445,7 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     *worked = false;
     if (eng->cancel)
         finish_cancelled(eng);
+    kv_disk_load_waiting(eng->disk, eng->prefixes, eng->sched, eng->options.batch);
     sched_plan_step(eng->sched, &eng->plan);
     if (eng->plan.n_rows == 0)
         return 0;
@@ -426,6 +459,7 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     for (size_t i = 0; i < eng->plan.n_segments; i++) {
         const struct step_segment *segment = &eng->plan.segments[i];
         struct seq *seq = segment->seq;
+        kv_disk_save_seq(eng->disk, seq, false);
         if (segment->n_logits > 0)
             accept_token(eng, seq, eng->drawn[segment->logits_row], now_us);
         failed = failed || !buf_ok(&seq->text);

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/kv_disk.h"
 #include "engine/prefix.h"
 #include "engine/sample.h"
 #include "kernels.h"
@@ -43,6 +44,10 @@ struct engine_options {
     bool evicts_by_demand;    /* what queued prompts need goes last */
     bool shared_attention;    /* rows of several sequences read a shared page together */
     bool whole_prompts;       /* no chunks: a prompt runs alone until it is done */
+    /* Prefixes kept from run to run; needs prefix_cache. */
+    const char *kv_disk;       /* folder; NULL or "": none. Borrowed until engine_open ends. */
+    uint64_t kv_disk_bytes;    /* of its files at most */
+    size_t kv_disk_tokens_min; /* shorter prefixes are not worth a file */
 };
 
 enum { CALIBRATION_POINTS_MAX = 8 };
@@ -127,8 +132,9 @@ struct engine_counters {
     uint64_t generated_tokens;
     uint64_t preemptions;
     struct prefix_counters prefix;
-    int64_t busy_us;    /* inside engine_step */
-    int64_t prefill_us; /* steps' time, shared out by rows */
+    struct kv_disk_counters disk; /* its loaded tokens are among the cached ones */
+    int64_t busy_us;              /* inside engine_step */
+    int64_t prefill_us;           /* steps' time, shared out by rows */
     int64_t decode_us;
 };
 

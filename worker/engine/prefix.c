@@ -439,6 +439,13 @@ static void unhold_path(struct prefix_tree *t, struct prefix_path *path)
     path->n_committed = 0;
 }
 
+static void keep_limit(struct prefix_tree *t)
+{
+    const size_t n_idle_max = t->options.pages_max ? t->options.pages_max : SIZE_MAX;
+    while (kvpool_idle_pages(t->pool) > n_idle_max)
+        let_go(t, t->victims[0]);
+}
+
 void prefix_stop(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
                  size_t n_committed, int32_t *pages, size_t n_pages, bool again)
 {
@@ -450,9 +457,22 @@ void prefix_stop(struct prefix_tree *t, struct prefix_path *path, const int32_t 
         release_page(t, pages[i]);
     if (!again)
         prefix_unwant(t, path);
-    const size_t n_idle_max = t->options.pages_max ? t->options.pages_max : SIZE_MAX;
-    while (kvpool_idle_pages(t->pool) > n_idle_max)
-        let_go(t, t->victims[0]);
+    keep_limit(t);
+}
+
+bool prefix_insert_page(struct prefix_tree *t, struct prefix_path *path, size_t block,
+                        int32_t page)
+{
+    ASSERT(!path->is_held);
+    struct prefix_node *node = block < path->n_nodes ? path->nodes[block] : NULL;
+    const bool follows = node && (block == 0 || path->nodes[block - 1]->page != KVPOOL_NO_PAGE);
+    if (follows && node->page == KVPOOL_NO_PAGE) {
+        t->n_uses++;
+        publish(t, node, page, 0);
+    }
+    release_page(t, page);
+    keep_limit(t);
+    return follows;
 }
 
 struct prefix_counters prefix_counters(const struct prefix_tree *t)

@@ -106,7 +106,8 @@ void prefix_find(const struct prefix_tree *t, const struct prefix_path *path,
 bool prefix_start(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
                   size_t n_tokens, size_t n_spare, int32_t *pages, struct prefix_hit *out);
 
-/* A page for a HELD path's next tokens, evicting as needed; KVPOOL_NO_PAGE: none to be had. */
+/* A page for a HELD path's next tokens, or for prefix_insert_page, evicting as needed;
+ * KVPOOL_NO_PAGE: none to be had. */
 int32_t prefix_acquire_page(struct prefix_tree *t);
 
 /*
@@ -121,6 +122,15 @@ void prefix_commit(struct prefix_tree *t, struct prefix_path *path, const int32_
  * lives on; else it is freed. */
 void prefix_stop(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
                  size_t n_committed, int32_t *pages, size_t n_pages, bool again);
+
+/*
+ * A page with the committed keys and values of a WANTED path's full block, from elsewhere than
+ * a sequence: it becomes the tree's as if a sequence had committed it and gone. Takes the page;
+ * it is given back when the tree has that block already. False, and given back, when the block
+ * before has no page (any more) or the cache is off.
+ */
+bool prefix_insert_page(struct prefix_tree *t, struct prefix_path *path, size_t block,
+                        int32_t page);
 
 size_t prefix_pages_available(const struct prefix_tree *t); /* free or idle */
 struct prefix_counters prefix_counters(const struct prefix_tree *t);

@@ -40,7 +40,9 @@ struct seq {
     struct prefix_path *path; /* its way through the prefix tree, while it waits or runs */
     int32_t *pages;           /* [pages of capacity] */
     size_t n_pages;
-    size_t n_passed; /* sequences admitted before it although they came later */
+    size_t n_passed;      /* sequences admitted before it although they came later */
+    bool was_looked_for;  /* on disk */
+    size_t n_pages_saved; /* or found there */
 
     struct buf text; /* decoded output */
     bool text_start; /* of tokenizer_next_piece */
