@@ -122,6 +122,46 @@ static void inserted_pages_keep_the_limit_and_go_when_needed(void **state)
     kvpool_close(pool);
 }
 
+/* One bad file among three: what stands before it is used, and each is said when bad. */
+static void every_bad_file_of_a_prefix_is_said_at_once(void **state)
+{
+    (void)state;
+    struct kv_world w;
+    make_world(&w, KV_BF16);
+    save_pages(&w, 7, PREFIX_PAGES);
+    static const size_t ends[] = {8, 16, 20};
+    char path[192];
+    for (size_t n_bad = 0; n_bad <= 3; n_bad++) { /* the last n_bad files */
+        reopen_world(&w);
+        save_pages(&w, 7, PREFIX_PAGES);
+        reopen_world(&w);
+        for (size_t i = 3 - n_bad; i < 3; i++) {
+            path_of(&w, NULL, ends[i], path);
+            assert_int_equal(truncate(path, 1000), 0);
+        }
+        for (size_t i = 0; i < PREFIX_PAGES; i++)
+            kvpool_release_page(w.pool, w.pages[i]);
+        struct prefix_tree *t = NULL;
+        const struct prefix_options o = {.enabled = true, .tokens_min = 1};
+        assert_int_equal(prefix_open(&o, w.pool, &t, NULL), 0);
+        struct prefix_path *way = want(t, w.tokens, PREFIX_PAGES * PAGE);
+        struct said said;
+        listen_begin(&said);
+        const size_t n = kv_disk_load(w.disk, t, way, NULL, w.tokens, PREFIX_PAGES * PAGE);
+        assert_int_equal(count_of(listen_end(&said), "is ignored"), n_bad);
+        const size_t good = n_bad == 3 ? 0 : ends[2 - n_bad];
+        assert_int_equal(n, good * PAGE);
+        const size_t last = good == PREFIX_PAGES; /* that token is always computed */
+        assert_int_equal(found(t, way, w.tokens, PREFIX_PAGES * PAGE), good * PAGE - last);
+        assert_int_equal(each_entry(w.folder, NULL), 3 - n_bad);
+        prefix_unwant(t, way);
+        prefix_close(t);
+        for (size_t i = 0; i < PREFIX_PAGES; i++)
+            w.pages[i] = kvpool_acquire_page(w.pool);
+    }
+    drop_world(&w);
+}
+
 /* ------------------------------------------------------------------ nights */
 
 struct night {
@@ -324,6 +364,7 @@ int main(void)
         cmocka_unit_test(an_inserted_page_is_found_by_whoever_goes_that_way),
         cmocka_unit_test(a_page_without_the_one_before_it_is_given_back),
         cmocka_unit_test(inserted_pages_keep_the_limit_and_go_when_needed),
+        cmocka_unit_test(every_bad_file_of_a_prefix_is_said_at_once),
         NIGHTS(the_second_night_loads_what_the_first_computed),
         NIGHTS(in_a_pool_that_is_too_small_nights_are_the_same),
         NIGHTS(without_the_prefix_cache_there_are_no_files),
