@@ -81,6 +81,7 @@ const struct command cmd_work = {
         "kv.mb kv.type activations max_tokens seed strict run_id brokers group topic "
         "results_topic documents documents_topic documents.mb documents.wait_s inflight.jobs "
         "inflight.mb drain.timeout_s "
+        "kv.disk kv.disk_mb kv.disk.min_tokens "
         "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.evict "
         "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens "
         "window.mb",
