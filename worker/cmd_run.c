@@ -113,7 +113,8 @@ const struct command cmd_run = {
     .text =
         "Answers every job line of FILE. Answers go to FILE.results.jsonl in order of\n"
         "completion, one line for each input line, and with their metrics to FILE.db. Started\n"
-        "again after a kill it goes on where it was and repeats no answer.\n\n"
+        "again after a kill it goes on where it was and repeats no answer. Jobs may refer to\n"
+        "documents in the file or folder of --documents.\n\n"
         "Examples:\n"
         "  sheaf run -i jobs.jsonl\n"
         "  sheaf run -i jobs.jsonl -o answers.jsonl --db night.db --batch 32\n"

@@ -71,7 +71,8 @@ const struct command cmd_work = {
         "workers share the work; each has a database of its own. The first SIGTERM lets "
         "running\n"
         "jobs finish, the second stops at once; what is unanswered is computed by the next\n"
-        "worker.\n\n"
+        "worker. Documents that jobs refer to come from --documents, then from the documents\n"
+        "topic; a job waits for one that is not there yet, and fails when it does not come.\n\n"
         "Examples:\n"
         "  sheaf work -b localhost:9092 --db night.db\n"
         "  sheaf work -b localhost:9092 --db night.db --exit-when-empty",
