@@ -11,6 +11,7 @@
 
 #include "answer.h"
 #include "cli.h"
+#include "io/documents.h"
 #include "io/store_experiment.h"
 #include "report/experiment.h"
 
@@ -23,10 +24,11 @@ struct bench_job {
 struct bench_jobs {
     struct bench_job *items; /* owned */
     size_t n, capacity;
-    size_t refused;     /* lines that are no job */
-    size_t concurrency; /* in the engine at most */
-    size_t context;     /* tokens of the longest job with its answer */
-    char note[160];     /* what is not as its name promises; "" is nothing */
+    struct documents *documents; /* for references; borrowed, or NULL */
+    size_t refused;              /* lines that are no job */
+    size_t concurrency;          /* in the engine at most */
+    size_t context;              /* tokens of the longest job with its answer */
+    char note[160];              /* what is not as its name promises; "" is nothing */
 };
 
 /* Parses and tokenizes one job line; a bad one is counted and said. */
@@ -64,6 +66,10 @@ struct bench_half {
 int bench_half_run(struct bench_half *half, const struct model *m, const struct settings *s,
                    const struct bench_jobs *jobs, struct err *e);
 void bench_half_fini(struct bench_half *half);
+/* The chunk that an engine with these settings computes with: the setting, or what it measured.
+ */
+int bench_half_chunk(const struct model *m, const struct settings *s,
+                     const struct bench_jobs *jobs, int64_t *chunk_tokens, struct err *e);
 /* Share of answers that are the same, byte for byte. */
 double bench_half_same(const struct bench_half *a, const struct bench_half *b);
 /* Fills the figures of the row, but for identical_share. */

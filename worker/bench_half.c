@@ -250,13 +250,25 @@ static int open_engine(struct driver *d, const struct model *m, const struct set
     struct engine_options options;
     TRY(setup_engine_options(s, &options, e));
     options.batch = d->jobs->concurrency;
+    options.kv_disk = NULL; /* what one half keeps would be the next one's gain */
     if (options.context == 0 && d->jobs->context < m->config.context)
         options.context = d->jobs->context;
-    d->half->step_tokens = options.step_tokens;
-    d->half->chunk_tokens = options.chunk_tokens;
     TRY(engine_open(m, &options, &d->engine, e));
+    d->half->step_tokens = options.step_tokens;
+    d->half->chunk_tokens = engine_plan(d->engine).chunk_tokens;
     d->half->kernels = engine_kernels(d->engine)->name;
     return warm_up(d->engine, e);
+}
+
+int bench_half_chunk(const struct model *m, const struct settings *s,
+                     const struct bench_jobs *jobs, int64_t *chunk_tokens, struct err *e)
+{
+    struct bench_half half = {0};
+    struct driver d = {.jobs = jobs, .half = &half};
+    const int rc = open_engine(&d, m, s, e);
+    *chunk_tokens = (int64_t)half.chunk_tokens;
+    engine_close(d.engine);
+    return rc;
 }
 
 static int open_window(struct driver *d, const struct settings *s, struct err *e)

@@ -21,8 +21,12 @@ static int grow(struct bench_jobs *jobs, struct err *e)
     return 0;
 }
 
-static int prepare(struct bench_job *item, const struct answer_context *ctx, struct err *e)
+static int prepare(struct bench_job *item, const struct answer_context *ctx,
+                   struct documents *documents, struct err *e)
 {
+    bool waits; /* never: that is for topics */
+    if (item->job->error.status == 0)
+        TRY(documents_resolve(documents, item->job, 0, &waits, e));
     if (item->job->error.status == 0)
         TRY(answer_tokenize(ctx, item->job, e));
     if (item->job->error.status == 0)
@@ -43,7 +47,7 @@ int bench_jobs_add(struct bench_jobs *jobs, const struct answer_context *ctx, co
     const struct file_line line = {.bytes = bytes, .length = length, .number = number};
     struct bench_job item = {0};
     TRY(setup_parse_line(ctx->settings, path, &line, &item.job, e));
-    const int rc = prepare(&item, ctx, e);
+    const int rc = prepare(&item, ctx, jobs->documents, e);
     if (rc != 0 || item.job->error.status != 0) {
         if (rc == 0) {
             jobs->refused++;

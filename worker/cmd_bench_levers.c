@@ -64,15 +64,21 @@ static int find_lever(struct levers *l, struct err *e)
     return 0;
 }
 
-static void choose_states(struct levers *l)
+/* A chunk that the engine is to measure is measured once, for all halves. */
+static int choose_pair(struct levers *l, struct err *e)
 {
     const struct settings *s = &l->cli->settings;
-    if (!l->cli->sweep) {
-        l->states[0] = (struct state){false, s->step_tokens, s->chunk_tokens};
-        l->states[1] = (struct state){true, s->step_tokens, s->chunk_tokens};
-        l->n_states = 2;
-        return;
-    }
+    int64_t chunk_tokens = s->chunk_tokens;
+    if (chunk_tokens == 0)
+        TRY(bench_half_chunk(l->model, s, &l->jobs, &chunk_tokens, e));
+    l->states[0] = (struct state){false, s->step_tokens, chunk_tokens};
+    l->states[1] = (struct state){true, s->step_tokens, chunk_tokens};
+    l->n_states = 2;
+    return 0;
+}
+
+static void choose_budgets(struct levers *l)
+{
     for (size_t i = 0; i < sizeof sweep_step_tokens / sizeof sweep_step_tokens[0]; i++) {
         const int64_t tokens = sweep_step_tokens[i];
         if (tokens >= (int64_t)l->jobs.concurrency) /* each of them decodes in every step */
@@ -295,7 +301,10 @@ static int measure_and_print(struct levers *l, struct err *e)
 {
     TRY(answer_context_init(&l->answers, l->model, &l->cli->settings, "", e));
     TRY(choose_jobs(l, e));
-    choose_states(l);
+    if (l->cli->sweep)
+        choose_budgets(l);
+    else
+        TRY(choose_pair(l, e));
     name_experiment(l);
     name_cpu(l);
     TRY(measure_all(l, e));
@@ -308,18 +317,22 @@ int bench_levers(struct cli *cli, struct err *e)
 {
     struct levers l = {.cli = cli};
     struct model *m = NULL;
+    struct documents *documents = NULL;
     int rc = 0;
     if (cli->repeats < 1)
         TRY_OUT(rc, ERR_SET(e, ERR_USAGE, "--repeats must be at least 1"));
     TRY_OUT(rc, find_lever(&l, e));
     TRY_OUT(rc, store_open(*cli->settings.db ? cli->settings.db : "bench.db", STORE_OWNER,
                            &l.store, e));
+    TRY_OUT(rc, setup_open_documents(&cli->settings, NULL, &documents, e));
     TRY_OUT(rc, setup_open_model(&cli->settings, &m, e));
     l.model = m;
+    l.jobs.documents = documents;
     TRY_OUT(rc, measure_and_print(&l, e));
 out:
     bench_half_fini(&l.first);
     bench_jobs_fini(&l.jobs);
+    documents_close(documents);
     model_close(m);
     store_close(l.store);
     if (rc != 0)

@@ -206,6 +206,7 @@ static int pass_on(struct pipeline *p, struct job *job, struct err *e)
     }
     if (job->error.status != 0)
         return push_failure(p, job, e);
+    advice_sample_add(p->o->sample, job);
     if (!queue_push(p->admitted, job))
         job_free(job); /* stopped: unanswered and unsettled */
     return 0;

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "advice_sample.h"
 #include "answer.h"
 #include "io/documents.h"
 #include "transport.h"
@@ -31,6 +32,7 @@ struct pipeline_options {
     struct shared_store *store;
     struct documents *documents; /* that jobs refer to; NULL: none is found */
     const char *run_id;
+    struct advice_sample *sample; /* of the prompts; borrowed, for the intake */
     bool show_progress;
     int64_t drain_us;
 };

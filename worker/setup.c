@@ -110,14 +110,20 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
 static char *describe_engine(const struct engine *eng, const struct settings *s)
 {
     const struct engine_plan plan = engine_plan(eng);
+    json_t *steps = json_array();
+    for (size_t i = 0; steps && i < plan.calibration.n_points; i++)
+        json_array_append_new(steps,
+                              json_pack("{s:I, s:I}", "rows",
+                                        (json_int_t)plan.calibration.points[i].n_rows, "us",
+                                        (json_int_t)plan.calibration.points[i].us));
     json_t *root = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I}", "kernels",
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:o}", "kernels",
         engine_kernels(eng)->name, "threads", (json_int_t)plan.n_threads, "batch",
         (json_int_t)s->batch, "step_tokens", (json_int_t)s->step_tokens, "chunk_tokens",
-        (json_int_t)s->chunk_tokens, "context", (json_int_t)plan.context, "kv_type", s->kv_type,
-        "activations", s->activations, "weights_bytes", (json_int_t)plan.weights_bytes,
-        "kv_bytes", (json_int_t)plan.kv_bytes, "activations_bytes",
-        (json_int_t)plan.activations_bytes);
+        (json_int_t)plan.chunk_tokens, "context", (json_int_t)plan.context, "kv_type",
+        s->kv_type, "activations", s->activations, "weights_bytes",
+        (json_int_t)plan.weights_bytes, "kv_bytes", (json_int_t)plan.kv_bytes,
+        "activations_bytes", (json_int_t)plan.activations_bytes, "calibration", steps);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
@@ -243,6 +249,8 @@ void setup_abandon_run(struct setup *setup)
 int setup_run(struct setup *setup, const struct settings *s, struct transport *transport,
               bool quiet, struct pipeline_totals *totals, struct err *e)
 {
+    struct advice_sample sample;
+    advice_sample_init(&sample, SAMPLE_JOBS_MAX, SAMPLE_TOKENS_MAX);
     const struct pipeline_options o = {
         .answers = &setup->answers,
         .engine = setup->engine,
@@ -250,6 +258,7 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
         .store = &setup->store,
         .documents = setup->documents,
         .run_id = setup->run_id,
+        .sample = &sample,
         .show_progress = !quiet,
         .drain_us = s->drain_s * 1000000,
     };
@@ -262,8 +271,11 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
     free(counters);
     if (rc == 0 && ended == 0)
         ended = store_count_failed(setup->store.store, setup->run_id, &n_failed, e);
-    if (rc == 0 && !quiet)
+    if (rc == 0 && !quiet) {
         say_totals(setup, s, totals);
+        advice_sample_log(&sample, (size_t)s->prefix_tokens_min);
+    }
+    advice_sample_fini(&sample);
     if (rc != 0 || ended != 0)
         return cli_exit_code(e);
     if (totals->stopped && transport->has_end)

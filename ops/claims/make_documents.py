@@ -1,5 +1,5 @@
-"""make_documents.py --documents N --questions N [--words N] [--answer N] [--shuffle SEED] [--seed N]
-                  [--salt TEXT] [--prefix TEXT]
+"""make_documents.py --documents N --questions N [--words N] [--answer N] [--seed N]
+                  [--shuffle SEED] [--salt TEXT] [--prefix TEXT]
 
 Prints native job lines: every question over every document, document by document unless
 shuffled. The text is made up from a seed, the same on every machine.
@@ -8,15 +8,15 @@ import argparse
 import json
 import random
 
-SUBJECTS = "the harbour,a baker,the council,her brother,the old mill,a surveyor,the ferry".split(",")
-VERBS = "bought,repaired,described,counted,left,painted,measured,lost,copied,sold".split(",")
-OBJECTS = "a ledger,three boats,the north gate,a map of the coast,twelve lamps,the bell".split(",")
-TIMES = "in spring,before noon,after the flood,every Friday,in 1871,without a word".split(",")
-ASKS = "Who {} {}?,When was it that somebody {} {}?,Why has nobody {} {}?,How often was {} {}?".split(",")
+SUBJECTS = ("the harbour", "a baker", "the council", "her brother", "the mill", "a surveyor")
+VERBS = ("bought", "repaired", "described", "counted", "left", "painted", "measured", "copied")
+OBJECTS = ("a ledger", "three boats", "the north gate", "a map of the coast", "twelve lamps")
+TIMES = ("in spring", "before noon", "after the flood", "every Friday", "in 1871")
+ASKS = ("Who {} {}?", "When was it that somebody {} {}?", "Why has nobody {} {}?")
 
 
 def sentence(rng):
-    return f"{rng.choice(SUBJECTS)} {rng.choice(VERBS)} {rng.choice(OBJECTS)} {rng.choice(TIMES)}"
+    return " ".join(rng.choice(words) for words in (SUBJECTS, VERBS, OBJECTS, TIMES))
 
 
 def document(seed, number, n_words):

@@ -16,6 +16,18 @@ sql a.db "SELECT count(*) FROM experiments
     WHERE json_extract(settings_json, '\$.prefix_cache') = lever_on
     AND json_extract(settings_json, '\$.grouping') = 1" 4
 
+it 'measures the chunk once and keeps it for all halves'
+sql a.db 'SELECT count(DISTINCT chunk_tokens), min(chunk_tokens) > 0 FROM experiments' '1|1'
+
+it 'finds documents by reference'
+mkdir folder
+echo 'The mill was built in 1786 by the river.' >folder/mill.txt
+echo '{"custom_id": "a", "documents": [{"ref": "mill.txt"}], "question": "When?",
+    "params": {"max_tokens": 4}}' | tr -d '\n' >ref.jsonl
+levers --lever prefix_cache -i ref.jsonl --repeats 1 --db ref.db --documents folder
+code_is 0
+sql ref.db 'SELECT DISTINCT jobs, refused FROM experiments' '1|0'
+
 it 'counts jobs, tokens and lines that are no job'
 sql a.db 'SELECT DISTINCT jobs, refused, name FROM experiments' '5|1|in.jsonl'
 sql a.db 'SELECT count(*) FROM experiments WHERE completion_tokens BETWEEN 5 AND 40

@@ -9,6 +9,7 @@
 
 #include "base/limits.h"
 #include "base/rng.h"
+#include "engine/calibrate.h"
 #include "engine/kvpool.h"
 #include "golden.h"
 
@@ -347,22 +348,62 @@ static void options_out_of_range_are_configuration_errors(void **state)
     (void)state;
     const struct engine_options good = {
         .n_threads = 1, .batch = 2, .step_tokens = 16, .chunk_tokens = 8};
-    struct engine_options bad[6];
-    for (size_t i = 0; i < 6; i++)
+    struct engine_options bad[5];
+    for (size_t i = 0; i < 5; i++)
         bad[i] = good;
     bad[0].n_threads = ENGINE_THREADS_MAX + 1;
     bad[1].batch = 0;
     bad[2].batch = ENGINE_SEQS_MAX + 1;
     bad[3].step_tokens = STEP_ROWS_MAX + 1;
-    bad[4].chunk_tokens = 0;
-    bad[5].kv_bytes = 1;
-    for (size_t i = 0; i < 6; i++) {
+    bad[4].kv_bytes = 1;
+    for (size_t i = 0; i < 5; i++) {
         struct engine *eng = NULL;
         struct err e = {0};
         assert_int_equal(engine_open(model, &bad[i], &eng, &e), ERR_CONFIG);
         assert_true(strlen(e.text) > 0);
         assert_null(eng);
     }
+}
+
+static void without_a_chunk_size_the_engine_measures_one_and_answers_the_same(void **state)
+{
+    (void)state;
+    const struct engine_options o = {.n_threads = 1,
+                                     .batch = 2,
+                                     .step_tokens = 128,
+                                     .context = CONTEXT,
+                                     .activations = ACT_INT8,
+                                     .kv_type = KV_BF16};
+    struct engine *eng = NULL;
+    assert_int_equal(engine_open(model, &o, &eng, NULL), 0);
+    const struct engine_plan plan = engine_plan(eng);
+    assert_true(plan.calibration.n_points >= 1);
+    bool is_point = false;
+    for (size_t i = 0; i < plan.calibration.n_points; i++) {
+        assert_int_equal(plan.calibration.points[i].n_rows, (size_t)16 << i);
+        assert_true(plan.calibration.points[i].us > 0);
+        is_point = is_point || plan.calibration.points[i].n_rows == plan.chunk_tokens;
+    }
+    assert_true(is_point);
+    const struct seq_request req = request(PROMPT, FREE);
+    struct seq_result r;
+    assert_int_equal(engine_submit(eng, &req, NULL), 0);
+    while (!engine_collect(eng, &r))
+        step(eng);
+    assert_memory_equal(r.tokens, free_tokens, sizeof free_tokens);
+    engine_close(eng);
+}
+
+/* The points are made up: a row of 64 costs as much as a row of 128. */
+static void the_chunk_is_the_smallest_that_is_nearly_as_fast_as_any(void **state)
+{
+    (void)state;
+    struct calibration c = {4, {{16, 8000}, {32, 12000}, {64, 20000}, {128, 39500}}};
+    assert_int_equal(calibration_chunk(&c), 64);
+    c.points[3].us = 30000;
+    assert_int_equal(calibration_chunk(&c), 128);
+    c.n_points = 1;
+    assert_int_equal(calibration_chunk(&c), 16);
 }
 
 /* ------------------------------------------------------------------ leaving early */
@@ -488,6 +529,8 @@ int main(void)
         cmocka_unit_test(a_job_larger_than_the_pool_is_refused_and_its_neighbour_runs),
         cmocka_unit_test(ids_outside_the_vocabulary_are_job_errors),
         cmocka_unit_test(options_out_of_range_are_configuration_errors),
+        cmocka_unit_test(without_a_chunk_size_the_engine_measures_one_and_answers_the_same),
+        cmocka_unit_test(the_chunk_is_the_smallest_that_is_nearly_as_fast_as_any),
         cmocka_unit_test(cancelling_ends_running_and_waiting_sequences),
         cmocka_unit_test(closing_with_active_and_uncollected_sequences_leaks_nothing),
         cmocka_unit_test(counters_and_times_of_all_answers_add_up),

@@ -133,6 +133,21 @@ static void run_alone(struct world *w, struct seq *seq, size_t begin, size_t end
     forward_run(w->alone, &plan);
 }
 
+static void take_pages(struct world *w, struct seq *seq)
+{
+    while (seq->n_pages < seq_pages_for(seq->n_tokens)) {
+        const int32_t page = kvpool_acquire_page(w->pool);
+        assert_int_not_equal(page, KVPOOL_NO_PAGE);
+        seq->pages[seq->n_pages++] = page;
+    }
+}
+
+static void give_pages_back(struct world *w, struct seq *seq)
+{
+    while (seq->n_pages > 0)
+        kvpool_release_page(w->pool, seq->pages[--seq->n_pages]);
+}
+
 static struct seq *open_seq(const int32_t *tokens, size_t n)
 {
     const struct seq_request req = {.prompt = tokens, .n_prompt = n, .max_tokens = 1};
@@ -145,12 +160,12 @@ static struct seq *open_seq(const int32_t *tokens, size_t n)
 static void expect_rows(struct world *w, const struct seq *seq, size_t n_rows, size_t row)
 {
     struct seq *twin = open_seq(seq->tokens, seq->n_tokens);
-    assert_true(seq_reserve(twin, w->pool, twin->n_tokens));
+    take_pages(w, twin);
     run_alone(w, twin, 0, twin->n_tokens, n_rows);
     const size_t n_vocab = w->model->config.n_vocab;
     memcpy(w->expected + row * n_vocab, forward_logits(w->alone, 0),
            n_rows * n_vocab * sizeof(float));
-    seq_release_pages(twin, w->pool);
+    give_pages_back(w, twin);
     seq_close(twin);
 }
 
@@ -168,7 +183,7 @@ static struct seq *make_seq(struct world *w, const struct spec *spec, size_t ind
         kvpool_share_page(w->pool, parent->pages[i]);
         seq->pages[seq->n_pages++] = parent->pages[i];
     }
-    assert_true(seq_reserve(seq, w->pool, n_tokens));
+    take_pages(w, seq);
     return seq;
 }
 
@@ -198,7 +213,7 @@ static void set_up(struct world *w, const struct spec *specs, size_t n)
 static void tear_down(struct world *w)
 {
     for (size_t i = 0; i < w->plan.n_segments; i++) {
-        seq_release_pages(w->seqs[i], w->pool);
+        give_pages_back(w, w->seqs[i]);
         seq_close(w->seqs[i]);
     }
     assert_int_equal(kvpool_free_pages(w->pool), PAGES_MAX);

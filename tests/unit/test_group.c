@@ -165,27 +165,42 @@ static void examples_below_a_document_run_depth_first_in_its_group(void **state)
 }
 
 /* Where the examples are longer than the document they make the groups, and the other examples
- * of the same document come next: its block is still there. */
+ * of the same document come next: its blocks are still there. */
 static void what_the_last_group_left_warm_counts_as_saved(void **state)
 {
     (void)state;
     struct group_window *w = open_window(1);
-    add(w, "AXXXX1 BXXXX1 AYYYY1 BYYYY1 AXXXX2 BXXXX2 AYYYY2 BYYYY2");
-    expect(w, "AXXXX1 AXXXX2 AYYYY1 AYYYY2 BXXXX1 BXXXX2 BYYYY1 BYYYY2");
+    add(w, "AAXXX1 AAYYY1 AAXXX2 AAYYY2");
+    expect(w, "AAXXX1");
+    add(w, "BBXXX1 BBXXX2 BBXXX3");
+    /* B saves 10 of 18 blocks; Y saves 5 of 12, and with the two of A 7. */
+    expect(w, "AAXXX2 AAYYY1 AAYYY2 BBXXX1 BBXXX2 BBXXX3");
     close_empty(w);
 }
 
-/* Two of three questions begin with the same block: no reason to split the document. */
+static void what_is_warm_does_not_count_for_more_than_it_saves(void **state)
+{
+    (void)state;
+    struct group_window *w = open_window(1);
+    add(w, "AAXXX1 AAXXX2 AALLL1");
+    expect(w, "AAXXX1");
+    add(w, "BBXXX1 BBXXX2 BBXXX3");
+    /* L finds the two of A: 2 of 6. */
+    expect(w, "AAXXX2 BBXXX1 BBXXX2 BBXXX3 AALLL1");
+    close_empty(w);
+}
+
+/* x saves 20 of 33 blocks, the document 24 of 44: no reason to split it. */
 static void a_chance_likeness_does_not_split_a_group(void **state)
 {
     (void)state;
     struct group_window *w = open_window(1);
-    add(w, "AAAAq1 AAAAx2 AAAAq3");
+    add(w, "AAAAAAAAxx1 AAAAAAAAyy2 AAAAAAAAxx3 AAAAAAAAxx4");
     const struct group_pick pick = next_at(w, 0);
-    assert_int_equal(pick.group_jobs, 3);
-    assert_int_equal(pick.shared_tokens, 4 * BLOCK);
-    assert_string_equal(pick.user, "AAAAq1");
-    expect(w, "AAAAq3 AAAAx2");
+    assert_int_equal(pick.group_jobs, 4);
+    assert_int_equal(pick.shared_tokens, 8 * BLOCK);
+    assert_string_equal(pick.user, "AAAAAAAAxx1");
+    expect(w, "AAAAAAAAxx3 AAAAAAAAxx4 AAAAAAAAyy2");
     close_empty(w);
 }
 
@@ -621,6 +636,7 @@ int main(void)
         cmocka_unit_test(documents_beat_the_system_prompt_that_all_share),
         cmocka_unit_test(examples_below_a_document_run_depth_first_in_its_group),
         cmocka_unit_test(what_the_last_group_left_warm_counts_as_saved),
+        cmocka_unit_test(what_is_warm_does_not_count_for_more_than_it_saves),
         cmocka_unit_test(a_chance_likeness_does_not_split_a_group),
         cmocka_unit_test(jobs_that_share_nothing_come_last_and_in_order_of_arrival),
         cmocka_unit_test(a_free_place_serves_jobs_that_are_alone),

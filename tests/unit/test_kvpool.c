@@ -90,6 +90,68 @@ static void blocks_fill_the_pool_without_overlap(void **state)
     }
 }
 
+static void a_cached_page_stays_until_it_is_neither_held_nor_cached(void **state)
+{
+    (void)state;
+    struct kvpool *pool = open_pool(KV_BF16);
+    const int32_t page = kvpool_acquire_page(pool);
+    kvpool_cache_page(pool, page);
+    assert_false(kvpool_is_idle(pool, page));
+    for (int i = 0; i < 2; i++) {
+        memset(kvpool_block(pool, 1, page, 1), 0x5a, 64);
+        kvpool_release_page(pool, page);
+        assert_true(kvpool_is_idle(pool, page));
+        assert_int_equal(kvpool_idle_pages(pool), 1);
+        assert_int_equal(kvpool_free_pages(pool), P - 1);
+        assert_true(kvpool_check(pool));
+        assert_int_equal(*(uint8_t *)kvpool_block(pool, 1, page, 1), 0x5a);
+        kvpool_share_page(pool, page);
+        assert_int_equal(kvpool_idle_pages(pool), 0);
+    }
+    kvpool_uncache_page(pool, page); /* still held */
+    assert_int_equal(kvpool_free_pages(pool), P - 1);
+    kvpool_cache_page(pool, page);
+    kvpool_release_page(pool, page);
+    kvpool_uncache_page(pool, page);
+    assert_int_equal(kvpool_free_pages(pool), P);
+    assert_int_equal(kvpool_idle_pages(pool), 0);
+    assert_true(kvpool_check(pool));
+    kvpool_close(pool);
+}
+
+/* Every byte of a page gets a value of its own page, layer, head and place. */
+static void fill(struct kvpool *pool, int32_t page, size_t bytes)
+{
+    for (size_t layer = 0; layer < 3; layer++)
+        for (size_t head = 0; head < 2; head++)
+            for (size_t i = 0; i < bytes; i++)
+                ((uint8_t *)kvpool_block(pool, layer, page, head))[i] =
+                    (uint8_t)rng_bits((uint64_t)page, layer * 2 + head, i);
+}
+
+static void a_copy_has_all_bytes_and_changes_no_other_page(void **state)
+{
+    (void)state;
+    static const size_t block_bytes[] = {
+        [KV_F32] = 2 * 32 * 32 * 4, [KV_BF16] = 2 * 32 * 32 * 2};
+    for (int type = KV_F32; type <= KV_BF16; type++) {
+        struct kvpool *pool = open_pool((enum kv_type)type);
+        const size_t bytes = block_bytes[type];
+        for (int32_t page = 0; page < P; page++)
+            fill(pool, kvpool_acquire_page(pool), bytes);
+        kvpool_copy_page(pool, 2, 5);
+        for (size_t i = 0; i < 3 * 2 * P * bytes; i++) {
+            const size_t at = i % bytes, head = i / bytes % 2, layer = i / bytes / 2 % 3;
+            const int32_t page = (int32_t)(i / bytes / 6);
+            const uint8_t *block = kvpool_block(pool, layer, page, head);
+            const uint64_t origin = page == 2 ? 5 : (uint64_t)page;
+            if (block[at] != (uint8_t)rng_bits(origin, layer * 2 + head, at))
+                fail_msg("page %d layer %zu head %zu byte %zu", page, layer, head, at);
+        }
+        kvpool_close(pool);
+    }
+}
+
 static void random_use_agrees_with_plain_counting(void **state)
 {
     (void)state;
@@ -136,6 +198,8 @@ int main(void)
         cmocka_unit_test(each_page_is_given_once_then_none),
         cmocka_unit_test(a_shared_page_is_free_after_its_last_holder),
         cmocka_unit_test(blocks_fill_the_pool_without_overlap),
+        cmocka_unit_test(a_cached_page_stays_until_it_is_neither_held_nor_cached),
+        cmocka_unit_test(a_copy_has_all_bytes_and_changes_no_other_page),
         cmocka_unit_test(random_use_agrees_with_plain_counting),
     };
     return cmocka_run_group_tests_name("kvpool", tests, NULL, NULL);

@@ -213,7 +213,8 @@ static void store_line(struct bench *b, const char *run_id, int n, const char *t
 static void write_line(struct bench *b, int n, const char *text)
 {
     struct err e = {0};
-    const struct job_source source = {(char *)"in.jsonl", 0, n, 0, true};
+    const struct job_source source = {
+        .topic = (char *)"in.jsonl", .offset = n, .is_file = true};
     const struct job_source *sources[] = {&source};
     if (file_sink_write(b->sink, sources, &text, 1, &e) != 0)
         fail_msg("%s", e.text);

@@ -3,242 +3,20 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/limits.h"
-#include "engine/forward.h"
+#include "engine/engine_int.h"
 #include "engine/kv_disk_seq.h"
-#include "engine/memory.h"
-#include "engine/sched.h"
 #include "engine/seq_output.h"
-#include "engine/weights.h"
-
-struct engine {
-    const struct model *model;
-    struct engine_options options; /* with every 0 replaced by what was chosen */
-    struct kernels kernels;
-    struct weights weights;
-    struct pool *threads;
-    struct kvpool *kvpool;
-    struct prefix_tree *prefixes;
-    struct kv_disk *disk; /* or NULL */
-    struct sched *sched;
-    struct forward *forward;
-    struct sampler **samplers; /* [threads] */
-    struct step_plan plan;
-    int32_t *drawn; /* [n_logits_max] tokens of the step */
-
-    struct seq **done; /* finished, not yet collected; in order of finishing */
-    size_t n_done;
-    size_t done_capacity;
-    struct seq *collected; /* whose result the caller may still look at */
-    size_t n_active;
-    bool cancel;
-    struct engine_counters counters;
-};
-
-/* ------------------------------------------------------------------ opening */
-
-static size_t online_cpus(void)
-{
-    const long n = sysconf(_SC_NPROCESSORS_ONLN);
-    if (n < 1)
-        return 1;
-    return n < ENGINE_THREADS_MAX ? (size_t)n : ENGINE_THREADS_MAX;
-}
-
-static int choose_options(const struct model *m, struct engine_options *o, struct err *e)
-{
-    if (o->n_threads == 0)
-        o->n_threads = online_cpus();
-    if (o->context == 0)
-        o->context = m->config.context;
-    if (o->context > m->config.context)
-        return ERR_SET(e, ERR_CONFIG,
-                       "context %zu is more than the model's own %zu; lower context",
-                       o->context, m->config.context);
-    if (o->n_threads > ENGINE_THREADS_MAX)
-        return ERR_SET(e, ERR_CONFIG, "%zu threads are more than %d", o->n_threads,
-                       ENGINE_THREADS_MAX);
-    if (o->chunk_tokens < 1)
-        return ERR_SET(e, ERR_CONFIG, "prefill.chunk_tokens must be at least 1");
-    if (o->batch < 1 || o->batch > ENGINE_SEQS_MAX)
-        return ERR_SET(e, ERR_CONFIG, "batch %zu is outside 1..%d", o->batch, ENGINE_SEQS_MAX);
-    if (o->step_tokens < o->batch)
-        o->step_tokens = o->batch;
-    if (o->step_tokens > STEP_ROWS_MAX)
-        return ERR_SET(e, ERR_CONFIG, "step_tokens %zu is more than %d", o->step_tokens,
-                       STEP_ROWS_MAX);
-    return 0;
-}
-
-/* The pool holds the batch at full context, or what a quarter of the machine's memory holds. */
-static size_t choose_pages(const struct engine_options *o, const struct kvpool_shape *shape)
-{
-    const size_t page_bytes = kvpool_page_bytes(shape);
-    const size_t one = seq_pages_for(o->context);
-    if (o->kv_bytes > 0)
-        return o->kv_bytes / page_bytes;
-    const size_t affordable = memory_machine_bytes() / 4 / page_bytes;
-    const size_t wanted = one * o->batch;
-    return wanted < affordable || affordable == 0 ? wanted : affordable;
-}
-
-static int open_kvpool(struct engine *eng, struct err *e)
-{
-    const struct model_config *c = &eng->model->config;
-    struct kvpool_shape shape = {
-        .n_layers = c->n_layers,
-        .n_kv_heads = c->n_kv_heads,
-        .head_dim = c->head_dim,
-        .type = eng->options.kv_type,
-    };
-    shape.n_pages = choose_pages(&eng->options, &shape);
-    if (shape.n_pages < 1 || shape.n_pages > INT32_MAX)
-        return ERR_SET(e, ERR_CONFIG,
-                       "kv.mb gives %zu KV pages of %zu KiB; at least 1 is needed",
-                       shape.n_pages, kvpool_page_bytes(&shape) >> 10);
-    eng->options.kv_bytes = shape.n_pages * kvpool_page_bytes(&shape);
-    return kvpool_open(&shape, &eng->kvpool, e);
-}
-
-static int open_disk(struct engine *eng, struct err *e)
-{
-    const struct engine_options *o = &eng->options;
-    const struct model_config *c = &eng->model->config;
-    if (!o->prefix_cache || !o->kv_disk || !*o->kv_disk)
-        return 0;
-    const struct kv_disk_options disk = {
-        .folder = o->kv_disk,
-        .bytes_max = o->kv_disk_bytes,
-        .tokens_min = o->kv_disk_tokens_min,
-        .context = o->context,
-        .model_sha256 = eng->model->sha256,
-        .kernels = eng->kernels.name,
-        .activations = o->activations,
-        .shape = {.n_pages = kvpool_pages(eng->kvpool),
-                  .n_layers = c->n_layers,
-                  .n_kv_heads = c->n_kv_heads,
-                  .head_dim = c->head_dim,
-                  .type = o->kv_type},
-    };
-    return kv_disk_open(&disk, eng->kvpool, &eng->disk, e);
-}
-
-static int open_parts(struct engine *eng, struct err *e)
-{
-    const struct engine_options *o = &eng->options;
-    TRY(kernels_open(&eng->kernels, e));
-    TRY(weights_open(eng->model, &eng->weights, e));
-    TRY(pool_open(o->n_threads, &eng->threads, e));
-    TRY(open_kvpool(eng, e));
-    const struct prefix_options prefix = {.enabled = o->prefix_cache,
-                                          .evicts_by_demand = o->evicts_by_demand,
-                                          .tokens_min = o->prefix_tokens_min};
-    TRY(prefix_open(&prefix, eng->kvpool, &eng->prefixes, e));
-    TRY(open_disk(eng, e));
-    const struct sched_limits limits = {.batch = o->batch,
-                                        .step_tokens = o->step_tokens,
-                                        .chunk_tokens = o->chunk_tokens,
-                                        .whole_prompts = o->whole_prompts};
-    TRY(sched_open(&limits, eng->prefixes, &eng->sched, e));
-    const struct forward_options forward = {.n_rows_max = o->step_tokens,
-                                            .n_logits_max = o->batch,
-                                            .activations = o->activations,
-                                            .kv_type = o->kv_type,
-                                            .shared_attention = o->shared_attention};
-    TRY(forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
-                     &forward, &eng->forward, e));
-    eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
-    eng->drawn = calloc(o->batch, sizeof eng->drawn[0]);
-    eng->samplers = calloc(o->n_threads, sizeof eng->samplers[0]);
-    if (!eng->plan.segments || !eng->drawn || !eng->samplers)
-        return ERR_SET(e, ERR_NOMEM, "no memory for a batch of %zu", o->batch);
-    for (size_t i = 0; i < o->n_threads; i++)
-        TRY(sampler_open(eng->model->config.n_vocab, &eng->samplers[i], e));
-    return 0;
-}
-
-int engine_open(const struct model *m, const struct engine_options *options,
-                struct engine **out, struct err *e)
-{
-    struct engine *eng = calloc(1, sizeof *eng);
-    if (!eng)
-        return ERR_SET(e, ERR_NOMEM, "no memory for the engine");
-    eng->model = m;
-    eng->options = *options;
-    int rc = choose_options(m, &eng->options, e);
-    if (rc == 0)
-        rc = open_parts(eng, e);
-    if (rc != 0) {
-        engine_close(eng);
-        return rc;
-    }
-    *out = eng;
-    return 0;
-}
-
-void engine_close(struct engine *eng)
-{
-    if (!eng)
-        return;
-    while (eng->sched && sched_at(eng->sched, 0)) {
-        struct seq *seq = sched_at(eng->sched, 0);
-        sched_remove(eng->sched, seq);
-        seq_close(seq);
-    }
-    for (size_t i = 0; i < eng->n_done; i++)
-        seq_close(eng->done[i]);
-    seq_close(eng->collected);
-    for (size_t i = 0; eng->samplers && i < eng->options.n_threads; i++)
-        sampler_close(eng->samplers[i]);
-    free(eng->samplers);
-    free(eng->done);
-    free(eng->drawn);
-    free(eng->plan.segments);
-    forward_close(eng->forward);
-    sched_close(eng->sched);
-    prefix_close(eng->prefixes);
-    kv_disk_close(eng->disk);
-    kvpool_close(eng->kvpool);
-    pool_close(eng->threads);
-    weights_close(&eng->weights);
-    free(eng);
-}
-
-struct engine_plan engine_plan(const struct engine *eng)
-{
-    return (struct engine_plan){
-        .weights_bytes = eng->weights.block_bytes,
-        .kv_bytes = kvpool_bytes(eng->kvpool),
-        .activations_bytes = forward_bytes(eng->forward),
-        .kv_pages = kvpool_pages(eng->kvpool),
-        .context = eng->options.context,
-        .n_threads = eng->options.n_threads,
-    };
-}
-
-struct engine_counters engine_counters(const struct engine *eng)
-{
-    struct engine_counters counters = eng->counters;
-    counters.prefix = prefix_counters(eng->prefixes);
-    if (eng->disk)
-        counters.disk = kv_disk_counters(eng->disk);
-    return counters;
-}
-
-const struct kernels *engine_kernels(const struct engine *eng)
-{
-    return &eng->kernels;
-}
 
 /* ------------------------------------------------------------------ submitting */
 
-static int check_tokens(const struct engine *eng, const struct seq_request *req, struct err *e)
+int engine_check_tokens(const struct model *m, const struct seq_request *req, struct err *e)
 {
-    const size_t n_vocab = eng->model->config.n_vocab;
+    const size_t n_vocab = m->config.n_vocab;
+    if (req->n_prompt < 1)
+        return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB, "the prompt has no token");
     for (size_t i = 0; i < req->n_prompt; i++)
         if (req->prompt[i] < 0 || (size_t)req->prompt[i] >= n_vocab)
             return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB,
@@ -255,8 +33,6 @@ static int check_tokens(const struct engine *eng, const struct seq_request *req,
 static int check_room(const struct engine *eng, const struct seq_request *req, struct err *e)
 {
     const size_t context = eng->options.context;
-    if (req->n_prompt < 1)
-        return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB, "the prompt has no token");
     if (req->max_tokens < 1)
         return ERR_SET_FLAGS(e, ERR_INVALID, ERR_JOB, "max_tokens must be at least 1");
     if (req->n_prompt >= context)
@@ -292,8 +68,8 @@ static int make_done_room(struct engine *eng, struct err *e)
 
 int engine_submit(struct engine *eng, const struct seq_request *req, struct err *e)
 {
+    TRY(engine_check_tokens(eng->model, req, e));
     TRY(check_room(eng, req, e));
-    TRY(check_tokens(eng, req, e));
     TRY(make_done_room(eng, e));
     struct seq *seq = NULL;
     TRY(seq_open(req, eng->options.context, &seq, e));
@@ -502,7 +278,7 @@ int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *lo
     const struct seq_request req = {
         .prompt = tokens, .n_prompt = n, .max_tokens = 1, .sample = sample_params_greedy()};
     TRY(check_room(eng, &req, e));
-    TRY(check_tokens(eng, &req, e));
+    TRY(engine_check_tokens(eng->model, &req, e));
     struct seq *seq = NULL;
     TRY(seq_open(&req, eng->options.context, &seq, e));
     const size_t n_vocab = eng->model->config.n_vocab;

@@ -32,7 +32,7 @@ struct engine_options {
     size_t n_threads;    /* 0: one per online CPU */
     size_t batch;        /* sequences that decode together */
     size_t step_tokens;  /* rows of one step at most */
-    size_t chunk_tokens; /* prompt tokens of one sequence per step at most */
+    size_t chunk_tokens; /* prompt tokens of one sequence per step at most; 0: calibrated */
     size_t context;      /* longest sequence; 0: the model's own */
     size_t kv_bytes;     /* memory of the KV pool; 0: enough for batch sequences of context,
                             at most a quarter of the machine's memory */
@@ -50,6 +50,17 @@ struct engine_options {
     size_t kv_disk_tokens_min; /* shorter prefixes are not worth a file */
 };
 
+enum { CALIBRATION_POINTS_MAX = 8 };
+
+/* How long a step of so many rows took at start; rows rise, us is the shorter of two steps. */
+struct calibration {
+    size_t n_points;
+    struct {
+        size_t n_rows;
+        int64_t us;
+    } points[CALIBRATION_POINTS_MAX];
+};
+
 /* What engine_open took, for the start-up print and the database. */
 struct engine_plan {
     size_t weights_bytes;
@@ -58,6 +69,8 @@ struct engine_plan {
     size_t kv_pages;
     size_t context;
     size_t n_threads;
+    size_t chunk_tokens;
+    struct calibration calibration; /* no points when chunk_tokens was given */
 };
 
 enum finish_reason {
@@ -139,6 +152,9 @@ const struct kernels *engine_kernels(const struct engine *eng);
  * ERR_LIMIT when it can never fit the pool; both with ERR_JOB.
  */
 int engine_submit(struct engine *eng, const struct seq_request *req, struct err *e);
+/* What engine_submit refuses of a request whatever its options are: an empty prompt, ids
+ * outside the vocabulary. ERR_INVALID with ERR_JOB. Thread: any. */
+int engine_check_tokens(const struct model *m, const struct seq_request *req, struct err *e);
 size_t engine_active(const struct engine *eng); /* submitted, result not yet collected */
 bool engine_has_room(const struct engine *eng); /* another sequence would run at once */
 

@@ -55,9 +55,6 @@ void prefix_close(struct prefix_tree *t)
     free(t);
 }
 
-/* ---- wanted paths ---------------------------------------------------------------------------
- */
-
 static int want_nodes(struct prefix_tree *t, const char *salt, const int32_t *tokens,
                       size_t n_nodes, struct prefix_path *path, struct err *e)
 {
@@ -102,9 +99,6 @@ void prefix_unwant(struct prefix_tree *t, struct prefix_path *path)
     free(path);
     t->n_paths--;
 }
-
-/* ---- finding --------------------------------------------------------------------------------
- */
 
 struct match {
     struct prefix_node *last; /* of the nodes that can be shared; or the root */
@@ -230,7 +224,6 @@ static void look_up(const struct prefix_tree *t, const struct prefix_path *path,
                     const int32_t *tokens, size_t n_tokens, struct match *m,
                     struct prefix_hit *hit)
 {
-    ASSERT(!path->is_held);
     ASSERT(n_tokens >= 1 && n_tokens >= path->n_nodes * PAGE);
     ASSERT(has_prompt_of(path, tokens));
     find_match(t, path, tokens, n_tokens, m);
@@ -251,9 +244,6 @@ void prefix_find(const struct prefix_tree *t, const struct prefix_path *path,
     struct match m;
     look_up(t, path, tokens, n_tokens, &m, out);
 }
-
-/* ---- pages ----------------------------------------------------------------------------------
- */
 
 static void let_go(struct prefix_tree *t, struct prefix_node *node)
 {
@@ -283,9 +273,6 @@ static void release_page(struct prefix_tree *t, int32_t page)
     else
         kvpool_release_page(t->pool, page);
 }
-
-/* ---- start ----------------------------------------------------------------------------------
- */
 
 static void share_match(struct prefix_tree *t, const struct match *m, int32_t *pages)
 {
@@ -329,6 +316,7 @@ static int32_t copy_source(struct prefix_tree *t, struct prefix_node *source)
 bool prefix_start(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
                   size_t n_tokens, size_t n_spare, int32_t *pages, struct prefix_hit *out)
 {
+    ASSERT(!path->is_held);
     struct match m;
     struct prefix_hit hit;
     look_up(t, path, tokens, n_tokens, &m, &hit);
@@ -351,9 +339,6 @@ bool prefix_start(struct prefix_tree *t, struct prefix_path *path, const int32_t
     *out = hit;
     return true;
 }
-
-/* ---- commit and stop ------------------------------------------------------------------------
- */
 
 /* from: tokens of the page that were published before. */
 static void publish(struct prefix_tree *t, struct prefix_node *node, int32_t page, size_t from)

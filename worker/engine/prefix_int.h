@@ -94,7 +94,8 @@ void prefix_nodes_unwant(struct prefix_tree *t, struct prefix_node *node);
 
 /* A leaf without a page, of no tokens yet, from the spare nodes. */
 struct prefix_node *prefix_nodes_add_leaf(struct prefix_tree *t, struct prefix_node *parent);
-/* Its first n_tokens tokens are now these; a full one can be found from now on. */
+/* Its first n_tokens tokens are now these, which is a use of its page; a full one can be found
+ * from now on. */
 void prefix_nodes_grow_leaf(struct prefix_tree *t, struct prefix_node *leaf,
                             const int32_t *tokens, size_t n_tokens);
 

@@ -8,8 +8,6 @@
 
 enum { PAGE = KV_PAGE_TOKENS };
 
-/* ---- victims: nodes whose page may go next, as a heap ------------------------------------ */
-
 static bool goes_before(const struct prefix_tree *t, const struct prefix_node *a,
                         const struct prefix_node *b)
 {
@@ -69,9 +67,6 @@ void prefix_nodes_update(struct prefix_tree *t, struct prefix_node *node)
     }
     settle(t, is_victim ? node->victim : t->n_victims++, node);
 }
-
-/* ---- the hash table of roots and full blocks ----------------------------------------------
- */
 
 static uint64_t hash_root(const struct prefix_tree *t, const char *salt)
 {
@@ -149,9 +144,6 @@ struct prefix_node *prefix_nodes_find(const struct prefix_tree *t,
         node = node->next_hashed;
     return node;
 }
-
-/* ---- nodes ----------------------------------------------------------------------------------
- */
 
 static struct prefix_node *new_node(struct prefix_node *parent)
 {
@@ -318,16 +310,6 @@ struct prefix_node *prefix_nodes_add_leaf(struct prefix_tree *t, struct prefix_n
     return leaf;
 }
 
-void prefix_nodes_grow_leaf(struct prefix_tree *t, struct prefix_node *leaf,
-                            const int32_t *tokens, size_t n_tokens)
-{
-    ASSERT(leaf->n_tokens < PAGE && leaf->n_tokens <= n_tokens);
-    set_tokens(t, leaf, tokens, n_tokens);
-}
-
-/* ---- pages ----------------------------------------------------------------------------------
- */
-
 static void link_child(struct prefix_node *node)
 {
     struct prefix_node *parent = node->parent;
@@ -355,6 +337,15 @@ static void use(struct prefix_tree *t, struct prefix_node *node)
     unlink_child(node);
     link_child(node);
     prefix_nodes_update(t, node);
+}
+
+void prefix_nodes_grow_leaf(struct prefix_tree *t, struct prefix_node *leaf,
+                            const int32_t *tokens, size_t n_tokens)
+{
+    ASSERT(leaf->n_tokens < PAGE && leaf->n_tokens <= n_tokens);
+    set_tokens(t, leaf, tokens, n_tokens);
+    if (leaf->page != KVPOOL_NO_PAGE)
+        use(t, leaf);
 }
 
 void prefix_nodes_set_page(struct prefix_tree *t, struct prefix_node *node, int32_t page)
@@ -399,9 +390,6 @@ void prefix_nodes_release(struct prefix_tree *t, struct prefix_node *node)
     kvpool_release_page(t->pool, node->page);
     use(t, node);
 }
-
-/* ---- check ----------------------------------------------------------------------------------
- */
 
 static bool is_consistent(const struct prefix_tree *t, const struct prefix_node *node)
 {

@@ -1,0 +1,76 @@
+#include "engine/calibrate.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+
+enum {
+    FIRST_ROWS = 16,
+    WORTH_HAVING = 3, /* per cent more tokens a second */
+};
+
+static int64_t time_step(struct forward *f, struct seq *seq, size_t n_rows)
+{
+    struct step_segment segment = {.seq = seq, .n_rows = n_rows};
+    const struct step_plan plan = {.segments = &segment, .n_segments = 1, .n_rows = n_rows};
+    const int64_t began_us = clock_mono_us();
+    forward_run(f, &plan);
+    return clock_mono_us() - began_us;
+}
+
+/* Is b, in tokens a second, more than a by what is worth having? */
+static bool gains(size_t rows_a, int64_t us_a, size_t rows_b, int64_t us_b)
+{
+    return (int64_t)rows_b * us_a * 100 > (int64_t)rows_a * us_b * (100 + WORTH_HAVING);
+}
+
+static void measure(struct forward *f, struct seq *seq, size_t n_rows_max,
+                    struct calibration *out)
+{
+    time_step(f, seq, n_rows_max < FIRST_ROWS ? n_rows_max : FIRST_ROWS); /* touches memory */
+    for (size_t n = FIRST_ROWS; n <= n_rows_max && out->n_points < CALIBRATION_POINTS_MAX;
+         n *= 2) {
+        const int64_t first_us = time_step(f, seq, n), second_us = time_step(f, seq, n);
+        const int64_t us = first_us < second_us ? first_us : second_us;
+        const size_t i = out->n_points++;
+        out->points[i].n_rows = n;
+        out->points[i].us = us > 0 ? us : 1;
+        if (i > 0 && !gains(out->points[i - 1].n_rows, out->points[i - 1].us, n, us))
+            return;
+    }
+}
+
+int calibrate_steps(struct forward *f, struct kvpool *pool, size_t n_rows_max,
+                    struct calibration *out, struct err *e)
+{
+    *out = (struct calibration){0};
+    const size_t room = kvpool_free_pages(pool) * KV_PAGE_TOKENS;
+    const size_t rows_max = n_rows_max < room ? n_rows_max : room;
+    int32_t *tokens = calloc(rows_max + 1, sizeof tokens[0]);
+    if (!tokens)
+        return ERR_SET(e, ERR_NOMEM, "no memory for %zu tokens", rows_max);
+    const struct seq_request req = {.prompt = tokens, .n_prompt = rows_max, .max_tokens = 1};
+    struct seq *seq = NULL;
+    const int rc = seq_open(&req, rows_max + 1, &seq, e);
+    free(tokens);
+    if (rc != 0)
+        return rc;
+    while (seq->n_pages < seq_pages_for(rows_max))
+        seq->pages[seq->n_pages++] = kvpool_acquire_page(pool);
+    measure(f, seq, rows_max, out);
+    while (seq->n_pages > 0)
+        kvpool_release_page(pool, seq->pages[--seq->n_pages]);
+    seq_close(seq);
+    return 0;
+}
+
+size_t calibration_chunk(const struct calibration *c)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < c->n_points; i++)
+        if (gains(c->points[best].n_rows, c->points[best].us, c->points[i].n_rows,
+                  c->points[i].us))
+            best = i;
+    return c->n_points > 0 ? c->points[best].n_rows : FIRST_ROWS;
+}
