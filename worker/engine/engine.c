@@ -52,6 +52,12 @@ static int check_room(const struct engine *eng, const struct seq_request *req, s
     return 0;
 }
 
+int engine_check(const struct engine *eng, const struct seq_request *req, struct err *e)
+{
+    TRY(engine_check_tokens(eng->model, req, e));
+    return check_room(eng, req, e);
+}
+
 /* One slot more for every sequence that is active, so that finishing cannot fail. */
 static int make_done_room(struct engine *eng, struct err *e)
 {
@@ -68,8 +74,7 @@ static int make_done_room(struct engine *eng, struct err *e)
 
 int engine_submit(struct engine *eng, const struct seq_request *req, struct err *e)
 {
-    TRY(engine_check_tokens(eng->model, req, e));
-    TRY(check_room(eng, req, e));
+    TRY(engine_check(eng, req, e));
     TRY(make_done_room(eng, e));
     struct seq *seq = NULL;
     TRY(seq_open(req, eng->options.context, &seq, e));
@@ -277,8 +282,7 @@ int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *lo
     ASSERT(eng->n_active == 0);
     const struct seq_request req = {
         .prompt = tokens, .n_prompt = n, .max_tokens = 1, .sample = sample_params_greedy()};
-    TRY(check_room(eng, &req, e));
-    TRY(engine_check_tokens(eng->model, &req, e));
+    TRY(engine_check(eng, &req, e));
     struct seq *seq = NULL;
     TRY(seq_open(&req, eng->options.context, &seq, e));
     const size_t n_vocab = eng->model->config.n_vocab;

@@ -152,6 +152,8 @@ const struct kernels *engine_kernels(const struct engine *eng);
  * ERR_LIMIT when it can never fit the pool; both with ERR_JOB.
  */
 int engine_submit(struct engine *eng, const struct seq_request *req, struct err *e);
+/* What engine_submit would say of the request, memory apart. */
+int engine_check(const struct engine *eng, const struct seq_request *req, struct err *e);
 /* What engine_submit refuses of a request whatever its options are: an empty prompt, ids
  * outside the vocabulary. ERR_INVALID with ERR_JOB. Thread: any. */
 int engine_check_tokens(const struct model *m, const struct seq_request *req, struct err *e);
