@@ -52,7 +52,8 @@ static bool copy_job(struct advice_sample *sample, const struct job *job)
         free(salt);
         return false;
     }
-    memcpy(tokens, job->tokens, job->n_tokens * sizeof tokens[0]);
+    if (job->n_tokens > 0) /* an empty prompt has no array */
+        memcpy(tokens, job->tokens, job->n_tokens * sizeof tokens[0]);
     sample->prompts[sample->n] =
         (struct group_prompt){.tokens = tokens, .n_tokens = job->n_tokens, .salt = salt};
     struct advice_sample_job *kept = &sample->jobs[sample->n++];

@@ -113,7 +113,8 @@ const struct command cmd_run = {
     .text =
         "Answers every job line of FILE. Answers go to FILE.results.jsonl in order of\n"
         "completion, one line for each input line, and with their metrics to FILE.db. Started\n"
-        "again after a kill it goes on where it was and repeats no answer.\n\n"
+        "again after a kill it goes on where it was and repeats no answer. Jobs may refer to\n"
+        "documents in the file or folder of --documents.\n\n"
         "Examples:\n"
         "  sheaf run -i jobs.jsonl\n"
         "  sheaf run -i jobs.jsonl -o answers.jsonl --db night.db --batch 32\n"
@@ -124,6 +125,7 @@ const struct command cmd_run = {
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
         "kv.mb kv.type activations max_tokens seed strict run_id drain.timeout_s "
         "documents documents.mb "
+        "kv.disk kv.disk_mb kv.disk.min_tokens "
         "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.evict "
         "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens "
         "window.mb",

@@ -71,7 +71,8 @@ const struct command cmd_work = {
         "workers share the work; each has a database of its own. The first SIGTERM lets "
         "running\n"
         "jobs finish, the second stops at once; what is unanswered is computed by the next\n"
-        "worker.\n\n"
+        "worker. Documents that jobs refer to come from --documents, then from the documents\n"
+        "topic; a job waits for one that is not there yet, and fails when it does not come.\n\n"
         "Examples:\n"
         "  sheaf work -b localhost:9092 --db night.db\n"
         "  sheaf work -b localhost:9092 --db night.db --exit-when-empty",
@@ -81,6 +82,7 @@ const struct command cmd_work = {
         "kv.mb kv.type activations max_tokens seed strict run_id brokers group topic "
         "results_topic documents documents_topic documents.mb documents.wait_s inflight.jobs "
         "inflight.mb drain.timeout_s "
+        "kv.disk kv.disk_mb kv.disk.min_tokens "
         "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.evict "
         "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens "
         "window.mb",

@@ -217,7 +217,8 @@ void setup_close(struct setup *setup)
     *setup = (struct setup){0};
 }
 
-static void say_totals(const struct setup *setup, const struct pipeline_totals *t)
+static void say_totals(const struct setup *setup, const struct settings *s,
+                       const struct pipeline_totals *t)
 {
     const struct engine_counters c = engine_counters(setup->engine);
     const double busy_s = (double)c.busy_us / 1e6;
@@ -229,6 +230,12 @@ static void say_totals(const struct setup *setup, const struct pipeline_totals *
              (unsigned long long)t->prompt_tokens,
              c.prompt_tokens ? 100.0 * (double)c.cached_tokens / (double)c.prompt_tokens : 0.0,
              (unsigned long long)t->completion_tokens, busy_s);
+    if (*s->kv_disk)
+        log_info("%s: %llu tokens loaded from %llu files in %.2f s; %llu files saved, %llu not "
+                 "usable",
+                 s->kv_disk, (unsigned long long)c.disk.tokens_loaded,
+                 (unsigned long long)c.disk.files_loaded, (double)c.disk.load_us / 1e6,
+                 (unsigned long long)c.disk.files_saved, (unsigned long long)c.disk.files_bad);
     if (c.prefix.pages_evicted_wanted > 0)
         log_info("%llu KV pages that queued jobs wanted had to go; raise kv.mb to keep them",
                  (unsigned long long)c.prefix.pages_evicted_wanted);
@@ -265,7 +272,7 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
     if (rc == 0 && ended == 0)
         ended = store_count_failed(setup->store.store, setup->run_id, &n_failed, e);
     if (rc == 0 && !quiet) {
-        say_totals(setup, totals);
+        say_totals(setup, s, totals);
         advice_sample_log(&sample, (size_t)s->prefix_tokens_min);
     }
     advice_sample_fini(&sample);

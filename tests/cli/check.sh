@@ -102,7 +102,7 @@ out_has '>>'
 out_has 'u\{1b\}\[31m'
 out_has 'u\{202e\}'
 out_has 'x[0-9]\\u\{1b\}\[2J'
-[ "$(LC_ALL=C tr -d '\n\040-\176' <out | wc -c)" = 0 ] || complain 'raw bytes reach the terminal'
+[ "$(LC_ALL=C tr -d '\n\040-\176' <out | wc -c)" = 0 ] || complain 'raw bytes in the output'
 [ "$(wc -L <out)" -lt 400 ] || complain 'a line is too wide'
 
 it 'refuses the token ids that a worker would refuse, in the same words'

@@ -156,6 +156,27 @@ static void times_that_agree_in_some_digits_are_one_piece(void **state)
     clear(&bulk);
 }
 
+/* The first two agree in the second token of the piece; the third shows that it changes too. */
+static void a_later_job_shows_that_the_piece_is_longer(void **state)
+{
+    (void)state;
+    struct bulk bulk = {0};
+    const int32_t pieces[3][2] = {{1, 5}, {2, 5}, {3, 6}};
+    for (uint64_t i = 0; i < 3; i++) {
+        begin(&bulk);
+        put_text(&bulk, 1, 10);
+        put(&bulk, pieces[i], 2);
+        put_text(&bulk, 2, 200);
+        put_text(&bulk, 5000 + i, 4);
+    }
+    const struct advice advice = find(&bulk);
+    assert_int_equal(advice.n_findings, 1);
+    piece_is(&advice.findings[0].example[0], 10, 12);
+    piece_is(&advice.findings[0].example[1], 10, 12);
+    assert_int_equal(advice.findings[0].saved_tokens, 2 * 200);
+    clear(&bulk);
+}
+
 static void one_space_more(void **state)
 {
     (void)state;
@@ -466,6 +487,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(time_at_the_head_of_the_system_text),
         cmocka_unit_test(time_before_many_documents),
         cmocka_unit_test(times_that_agree_in_some_digits_are_one_piece),
+        cmocka_unit_test(a_later_job_shows_that_the_piece_is_longer),
         cmocka_unit_test(one_space_more),
         cmocka_unit_test(names_of_different_lengths_in_the_second_line),
         cmocka_unit_test(an_id_of_each_job),

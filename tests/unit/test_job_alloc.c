@@ -81,6 +81,7 @@ static const char *const lines[] = {
     "{\"custom_id\":\"a\",\"body\":{\"prompt\":[1,2,3],\"max_tokens\":4}}",
     /* Jansson's token buffer holds 15 bytes: here it grows for a closing quote. */
     "{\"question\":\"Q\",\"abcdefghijklmn\":1}",
+    "{\"question\":\"Q\",\"documents\":[{\"ref\":\"elsewhere\",\"title\":\"T\"}]}",
     "{\"custom_id\":\"salvaged\",\"question\":\"\xff\"}",
     "{\"custom_id\":\"a\",\"body\":{\"messages\":[],\"n\":2}}",
 };
@@ -118,7 +119,8 @@ static int run_line(const char *bytes, struct outcome *out, struct err *e)
             abort();
         return code;
     }
-    code = prompt_build(job, &p, e);
+    if (!job_has_unresolved(job))
+        code = prompt_build(job, &p, e);
     memcpy(out->group, p.group, sizeof p.group);
     prompt_fini(&p);
     if (code != 0) {

@@ -250,6 +250,51 @@ static void topics_are_created_once(void **state)
     assert_non_null(strstr(e.text, "no/such name"));
 }
 
+/* A topic's setting as the broker tells it, by a handle of the test's own. */
+static void read_topic_setting(const char *topic, const char *name, char *out, size_t capacity)
+{
+    char reason[256];
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    rd_kafka_conf_set(conf, "bootstrap.servers", broker, reason, sizeof reason);
+    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, reason, sizeof reason);
+    rd_kafka_queue_t *answers = rd_kafka_queue_new(rk);
+    rd_kafka_ConfigResource_t *asked =
+        rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic);
+    rd_kafka_DescribeConfigs(rk, &asked, 1, NULL, answers);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(answers, 20000);
+    assert_non_null(event);
+    size_t n = 0;
+    const rd_kafka_ConfigResource_t **found = rd_kafka_DescribeConfigs_result_resources(
+        rd_kafka_event_DescribeConfigs_result(event), &n);
+    assert_int_equal(n, 1);
+    const rd_kafka_ConfigEntry_t **entries = rd_kafka_ConfigResource_configs(found[0], &n);
+    snprintf(out, capacity, "none");
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rd_kafka_ConfigEntry_name(entries[i]), name) == 0)
+            snprintf(out, capacity, "%s", rd_kafka_ConfigEntry_value(entries[i]));
+    rd_kafka_event_destroy(event);
+    rd_kafka_ConfigResource_destroy(asked);
+    rd_kafka_queue_destroy(answers);
+    rd_kafka_destroy(rk);
+}
+
+static void only_a_compacted_topic_is_compacted(void **state)
+{
+    (void)state;
+    char topic[64], policy[64];
+    bool created = false;
+    struct err e = {0};
+    name_of(topic, sizeof topic, "compacted");
+    assert_int_equal(kafka_sink_create_compacted(sink, topic, 2, &created, &e), 0);
+    assert_true(created);
+    read_topic_setting(topic, "cleanup.policy", policy, sizeof policy);
+    assert_string_equal(policy, "compact");
+    name_of(topic, sizeof topic, "uncompacted");
+    make_topic(topic, 2);
+    read_topic_setting(topic, "cleanup.policy", policy, sizeof policy);
+    assert_string_equal(policy, "delete");
+}
+
 static void a_missing_topic_is_named(void **state)
 {
     (void)state;
@@ -819,6 +864,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(topics_are_created_once),
+        cmocka_unit_test(only_a_compacted_topic_is_compacted),
         cmocka_unit_test(a_missing_topic_is_named),
         cmocka_unit_test(keys_go_where_javas_clients_put_them),
         cmocka_unit_test(a_job_of_16_mib_passes_unchanged),

@@ -136,8 +136,8 @@ static void what_is_worth_saving_follows_from_what_was_found(void **state)
     static const struct {
         size_t n_found, n_prompt, pages;
     } cases[] = {
-        {0, 255, 0},    {0, 256, 8},   {0, 511, 8},    {0, 512, 16},
-        {255, 600, 16}, {256, 600, 8}, {320, 600, 10}, {599, 600, 18},
+        {0, 255, 0},    {0, 256, 8},    {0, 511, 8},    {0, 512, 16},   {255, 600, 16},
+        {256, 600, 16}, {345, 600, 10}, {599, 600, 18}, {544, 800, 24},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_int_equal(kv_disk_pages_to_save(w->disk, cases[i].n_found, cases[i].n_prompt),

@@ -217,6 +217,26 @@ static void the_longest_partial_match_is_copied(void **state)
     close_world(&w);
 }
 
+static void of_many_continuations_the_latest_used_64_are_compared(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 100, &plain);
+    char prompt[32];
+    for (char run_name = ':'; run_name <= '~'; run_name++) { /* 69 of them */
+        snprintf(prompt, sizeof prompt, "A32%c32", run_name);
+        run(&w, NULL, prompt);
+    }
+    assert_int_equal(look(&w, NULL, "A32~20D9").n_tokens, 52);
+    assert_int_equal(look(&w, NULL, "A32?20D9").n_tokens, 52); /* the sixth: 64 from the end */
+    assert_int_equal(look(&w, NULL, "A32>20D9").n_tokens, 32);
+    assert_int_equal(look(&w, NULL, "A32>32D9").n_tokens, 64); /* whole blocks always are */
+    run(&w, NULL, "A32>32D9");
+    assert_int_equal(look(&w, NULL, "A32>20D9").n_tokens, 52);
+    assert_int_equal(look(&w, NULL, "A32?20D9").n_tokens, 32);
+    close_world(&w);
+}
+
 static void a_shared_page_is_the_same_page_and_a_copied_one_is_not(void **state)
 {
     (void)state;
@@ -869,6 +889,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_repeated_prompt_is_there_but_for_its_last_token),
         cmocka_unit_test(a_hit_is_exact_to_the_token_wherever_prompts_part),
         cmocka_unit_test(the_longest_partial_match_is_copied),
+        cmocka_unit_test(of_many_continuations_the_latest_used_64_are_compared),
         cmocka_unit_test(a_shared_page_is_the_same_page_and_a_copied_one_is_not),
         cmocka_unit_test(salts_are_separate_trees),
         cmocka_unit_test(colliding_hashes_find_nothing_that_is_not_there),

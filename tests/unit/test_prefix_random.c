@@ -405,7 +405,7 @@ static uint64_t first_seed(void)
 static void random_lives_agree_with_the_naive_model(void **state)
 {
     (void)state;
-    const uint64_t n_ops = number_from("SHEAF_RANDOM_OPS", 24000);
+    const uint64_t n_ops = number_from("SHEAF_RANDOM_OPS", 80000);
     static struct episode ep;
     struct prefix_counters sum = {0};
     size_t n_finds = 0, n_forgotten = 0;

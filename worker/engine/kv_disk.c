@@ -285,8 +285,10 @@ size_t kv_disk_save(struct kv_disk *d, const char *salt, const int32_t *tokens,
 
 size_t kv_disk_pages_to_save(const struct kv_disk *d, size_t n_found, size_t n_prompt)
 {
-    const size_t n_files = n_prompt / KV_PAGE_TOKENS / KV_FILE_PAGES;
-    return n_found >= d->tokens_min ? n_found / KV_PAGE_TOKENS : n_files * KV_FILE_PAGES;
+    const size_t n_shared = n_found >= d->tokens_min ? n_found / KV_PAGE_TOKENS : 0;
+    const bool is_cold = n_shared == 0 || n_prompt - n_found >= d->tokens_min;
+    const size_t n_cut = n_prompt / KV_PAGE_TOKENS / KV_FILE_PAGES * KV_FILE_PAGES;
+    return is_cold && n_cut > n_shared ? n_cut : n_shared;
 }
 
 /* ------------------------------------------------------------------ finding and reading */

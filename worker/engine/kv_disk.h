@@ -66,8 +66,9 @@ size_t kv_disk_save(struct kv_disk *d, const char *salt, const int32_t *tokens,
                     size_t first_page, const int32_t *pages, size_t n_pages, bool wait);
 
 /* How many pages of a prompt whose first n_found tokens came from the tree are worth saving,
- * once they are committed: what it shares with another prompt, or, found nowhere, what
- * makes whole files. */
+ * once they are committed: what it shares with another prompt; and when as much as
+ * tokens_min is its own, what makes whole files, for that may be a document to be asked about
+ * another night. */
 size_t kv_disk_pages_to_save(const struct kv_disk *d, size_t n_found, size_t n_prompt);
 
 /*

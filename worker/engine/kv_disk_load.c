@@ -14,9 +14,9 @@ static size_t acquire_pages(struct prefix_tree *t, size_t n, int32_t pages[KV_FI
     return n;
 }
 
-/* Returns how many pages the tree has more; fewer than the piece holds end the loading. */
-static size_t load_piece(struct kv_disk *d, struct prefix_tree *t, struct prefix_path *path,
-                         const struct kv_piece *piece, size_t first_page)
+/* False when the pool has no more pages; n_added are the tree's. */
+static bool load_piece(struct kv_disk *d, struct prefix_tree *t, struct prefix_path *path,
+                       const struct kv_piece *piece, size_t first_page, size_t *n_added)
 {
     int32_t pages[KV_FILE_PAGES];
     const size_t n = piece->end_page - first_page;
@@ -24,13 +24,12 @@ static size_t load_piece(struct kv_disk *d, struct prefix_tree *t, struct prefix
     size_t n_good = 0;
     if (n_acquired == n)
         n_good = kv_disk_read(d, piece, first_page, pages);
-    size_t n_added = 0;
     for (size_t i = 0; i < n_acquired; i++)
-        if (i < n_good && n_added == i)
-            n_added += prefix_insert_page(t, path, first_page + i, pages[i]);
+        if (i < n_good)
+            *n_added += prefix_insert_page(t, path, first_page + i, pages[i]);
         else
             kvpool_release_page(kv_disk_pool(d), pages[i]);
-    return n_added;
+    return n_acquired == n;
 }
 
 size_t kv_disk_load(struct kv_disk *d, struct prefix_tree *t, struct prefix_path *path,
@@ -38,20 +37,20 @@ size_t kv_disk_load(struct kv_disk *d, struct prefix_tree *t, struct prefix_path
 {
     struct prefix_hit hit;
     prefix_find(t, path, tokens, n_tokens, &hit);
-    const size_t n_pages = n_tokens / KV_PAGE_TOKENS;
-    size_t page = hit.n_pages_shared;
     if (hit.miss == PREFIX_MISS_NONE || hit.miss == PREFIX_MISS_OFF || hit.n_coming > 0)
         return 0;
-    size_t n_pieces = 0;
-    const struct kv_piece *pieces = kv_disk_find(d, salt, tokens, page, n_pages, &n_pieces);
+    const size_t n_pages = n_tokens / KV_PAGE_TOKENS;
+    size_t first_page = hit.n_pages_shared, n_pieces = 0, n_added = 0;
+    const struct kv_piece *pieces =
+        kv_disk_find(d, salt, tokens, first_page, n_pages, &n_pieces);
     if (n_pieces == 0 || !kv_disk_pays(d))
         return 0;
-    const size_t n_before = page;
+    /* Behind a bad file the others are of no use now, but are judged all the same: so all bad
+     * ones are out of the way when the prefix is saved again. */
     for (size_t i = 0; i < n_pieces; i++) {
-        const size_t n = load_piece(d, t, path, &pieces[i], page);
-        page += n;
-        if (page < pieces[i].end_page)
+        if (!load_piece(d, t, path, &pieces[i], first_page, &n_added))
             break;
+        first_page = pieces[i].end_page;
     }
-    return (page - n_before) * KV_PAGE_TOKENS;
+    return n_added * KV_PAGE_TOKENS;
 }

@@ -224,7 +224,6 @@ static void look_up(const struct prefix_tree *t, const struct prefix_path *path,
                     const int32_t *tokens, size_t n_tokens, struct match *m,
                     struct prefix_hit *hit)
 {
-    ASSERT(!path->is_held);
     ASSERT(n_tokens >= 1 && n_tokens >= path->n_nodes * PAGE);
     ASSERT(has_prompt_of(path, tokens));
     find_match(t, path, tokens, n_tokens, m);
@@ -317,6 +316,7 @@ static int32_t copy_source(struct prefix_tree *t, struct prefix_node *source)
 bool prefix_start(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
                   size_t n_tokens, size_t n_spare, int32_t *pages, struct prefix_hit *out)
 {
+    ASSERT(!path->is_held);
     struct match m;
     struct prefix_hit hit;
     look_up(t, path, tokens, n_tokens, &m, &hit);

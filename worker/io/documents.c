@@ -13,6 +13,10 @@
 #include "io/queue_file.h"
 #include "job_parse.h"
 
+/* A topic that is being read for the first time is waited for at least so long from record to
+ * record, whatever the setting. */
+enum { READ_WAIT_US = 10000000 };
+
 struct documents {
     struct documents_options options; /* path and topic are copies */
     bool has_file;
@@ -184,7 +188,10 @@ static bool may_still_come(const struct documents *d, int64_t since_us)
         return false;
     const int64_t moved_us = documents_topic_moved_us(d->topic);
     const int64_t from_us = moved_us > since_us ? moved_us : since_us;
-    return clock_mono_us() < from_us + d->options.wait_us;
+    int64_t wait_us = d->options.wait_us;
+    if (!documents_topic_is_read(d->topic) && wait_us < READ_WAIT_US)
+        wait_us = READ_WAIT_US;
+    return clock_mono_us() < from_us + wait_us;
 }
 
 /* What was found -> the job's document or error. */

@@ -31,10 +31,10 @@ struct documents_topic {
 
     _Atomic int64_t moved_us;
     _Atomic uint64_t generation;
+    _Atomic bool is_read;
     /* The rest belongs to the thread. */
     bool *at_end; /* [n_partitions] */
     size_t n_partitions, n_at_end;
-    bool was_at_end; /* all of them, once */
     uint64_t n_let_go;
     struct kafka_error_log error_log;
 };
@@ -48,7 +48,7 @@ static void on_error(rd_kafka_t *rk, int code, const char *reason, void *topic)
 
 static void note_progress(struct documents_topic *t)
 {
-    if (!t->was_at_end)
+    if (!atomic_load(&t->is_read))
         atomic_store(&t->moved_us, clock_mono_us());
 }
 
@@ -100,7 +100,7 @@ static int find_topic(struct documents_topic *t, struct err *e)
         return assign(t, n, e);
     if (n == 0) {
         note_progress(t);
-        t->was_at_end = true;
+        atomic_store(&t->is_read, true);
     }
     nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_MS * 1000000L}, NULL);
     return 0;
@@ -114,7 +114,7 @@ static void note_end(struct documents_topic *t, int32_t partition)
     t->at_end[partition] = true;
     if (++t->n_at_end < t->n_partitions)
         return;
-    t->was_at_end = true;
+    atomic_store(&t->is_read, true);
     pthread_mutex_lock(&t->lock);
     const size_t n = t->table.n, bytes = t->table.bytes;
     pthread_mutex_unlock(&t->lock);
@@ -260,6 +260,11 @@ int documents_topic_read(struct documents_topic *t, const char *ref, enum find_a
         rc = documents_table_read(&t->table, ref, answer, out, why, e);
     pthread_mutex_unlock(&t->lock);
     return rc;
+}
+
+bool documents_topic_is_read(const struct documents_topic *t)
+{
+    return atomic_load(&t->is_read);
 }
 
 int64_t documents_topic_moved_us(const struct documents_topic *t)

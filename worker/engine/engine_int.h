@@ -1,0 +1,36 @@
+/* What engine.c and engine_open.c share. */
+#ifndef SHEAF_ENGINE_INT_H
+#define SHEAF_ENGINE_INT_H
+
+#include "engine/engine.h"
+#include "engine/forward.h"
+#include "engine/kv_disk.h"
+#include "engine/sched.h"
+#include "engine/weights.h"
+
+struct engine {
+    const struct model *model;
+    struct engine_options options; /* with every 0 replaced by what was chosen */
+    struct calibration calibration;
+    struct kernels kernels;
+    struct weights weights;
+    struct pool *threads;
+    struct kvpool *kvpool;
+    struct prefix_tree *prefixes;
+    struct kv_disk *disk; /* or NULL */
+    struct sched *sched;
+    struct forward *forward;
+    struct sampler **samplers; /* [threads] */
+    struct step_plan plan;
+    int32_t *drawn; /* [n_logits_max] tokens of the step */
+
+    struct seq **done; /* finished, not yet collected; in order of finishing */
+    size_t n_done;
+    size_t done_capacity;
+    struct seq *collected; /* whose result the caller may still look at */
+    size_t n_active;
+    bool cancel;
+    struct engine_counters counters;
+};
+
+#endif

@@ -1,0 +1,212 @@
+/* Opening an engine: options chosen, memory taken, parts put together; and closing it. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/calibrate.h"
+#include "engine/engine_int.h"
+#include "engine/memory.h"
+
+static size_t online_cpus(void)
+{
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    if (n < 1)
+        return 1;
+    return n < ENGINE_THREADS_MAX ? (size_t)n : ENGINE_THREADS_MAX;
+}
+
+static int choose_options(const struct model *m, struct engine_options *o, struct err *e)
+{
+    if (o->n_threads == 0)
+        o->n_threads = online_cpus();
+    if (o->context == 0)
+        o->context = m->config.context;
+    if (o->context > m->config.context)
+        return ERR_SET(e, ERR_CONFIG,
+                       "context %zu is more than the model's own %zu; lower context",
+                       o->context, m->config.context);
+    if (o->n_threads > ENGINE_THREADS_MAX)
+        return ERR_SET(e, ERR_CONFIG, "%zu threads are more than %d", o->n_threads,
+                       ENGINE_THREADS_MAX);
+    if (o->batch < 1 || o->batch > ENGINE_SEQS_MAX)
+        return ERR_SET(e, ERR_CONFIG, "batch %zu is outside 1..%d", o->batch, ENGINE_SEQS_MAX);
+    if (o->step_tokens < o->batch)
+        o->step_tokens = o->batch;
+    if (o->step_tokens > STEP_ROWS_MAX)
+        return ERR_SET(e, ERR_CONFIG, "step_tokens %zu is more than %d", o->step_tokens,
+                       STEP_ROWS_MAX);
+    return 0;
+}
+
+/* The pool holds the batch at full context, or what a quarter of the machine's memory holds. */
+static size_t choose_pages(const struct engine_options *o, const struct kvpool_shape *shape)
+{
+    const size_t page_bytes = kvpool_page_bytes(shape);
+    const size_t one = seq_pages_for(o->context);
+    if (o->kv_bytes > 0)
+        return o->kv_bytes / page_bytes;
+    const size_t affordable = memory_machine_bytes() / 4 / page_bytes;
+    const size_t wanted = one * o->batch;
+    return wanted < affordable || affordable == 0 ? wanted : affordable;
+}
+
+static int open_kvpool(struct engine *eng, struct err *e)
+{
+    const struct model_config *c = &eng->model->config;
+    struct kvpool_shape shape = {
+        .n_layers = c->n_layers,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .type = eng->options.kv_type,
+    };
+    shape.n_pages = choose_pages(&eng->options, &shape);
+    if (shape.n_pages < 1 || shape.n_pages > INT32_MAX)
+        return ERR_SET(e, ERR_CONFIG,
+                       "kv.mb gives %zu KV pages of %zu KiB; at least 1 is needed",
+                       shape.n_pages, kvpool_page_bytes(&shape) >> 10);
+    eng->options.kv_bytes = shape.n_pages * kvpool_page_bytes(&shape);
+    return kvpool_open(&shape, &eng->kvpool, e);
+}
+
+static int open_disk(struct engine *eng, struct err *e)
+{
+    const struct engine_options *o = &eng->options;
+    const struct model_config *c = &eng->model->config;
+    if (!o->prefix_cache || !o->kv_disk || !*o->kv_disk)
+        return 0;
+    const struct kv_disk_options disk = {
+        .folder = o->kv_disk,
+        .bytes_max = o->kv_disk_bytes,
+        .tokens_min = o->kv_disk_tokens_min,
+        .context = o->context,
+        .model_sha256 = eng->model->sha256,
+        .kernels = eng->kernels.name,
+        .activations = o->activations,
+        .shape = {.n_pages = kvpool_pages(eng->kvpool),
+                  .n_layers = c->n_layers,
+                  .n_kv_heads = c->n_kv_heads,
+                  .head_dim = c->head_dim,
+                  .type = o->kv_type},
+    };
+    return kv_disk_open(&disk, eng->kvpool, &eng->disk, e);
+}
+
+static int open_forward(struct engine *eng, struct err *e)
+{
+    const struct engine_options *o = &eng->options;
+    const struct forward_options forward = {.n_rows_max = o->step_tokens,
+                                            .n_logits_max = o->batch,
+                                            .activations = o->activations,
+                                            .kv_type = o->kv_type,
+                                            .shared_attention = o->shared_attention};
+    return forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
+                        &forward, &eng->forward, e);
+}
+
+static int open_parts(struct engine *eng, struct err *e)
+{
+    struct engine_options *o = &eng->options;
+    TRY(kernels_open(&eng->kernels, e));
+    TRY(weights_open(eng->model, &eng->weights, e));
+    TRY(pool_open(o->n_threads, &eng->threads, e));
+    TRY(open_kvpool(eng, e));
+    TRY(open_forward(eng, e));
+    if (o->chunk_tokens == 0) {
+        TRY(calibrate_steps(eng->forward, eng->kvpool, o->step_tokens, &eng->calibration, e));
+        o->chunk_tokens = calibration_chunk(&eng->calibration);
+    }
+    const struct prefix_options prefix = {.enabled = o->prefix_cache,
+                                          .evicts_by_demand = o->evicts_by_demand,
+                                          .tokens_min = o->prefix_tokens_min};
+    TRY(prefix_open(&prefix, eng->kvpool, &eng->prefixes, e));
+    TRY(open_disk(eng, e));
+    const struct sched_limits limits = {.batch = o->batch,
+                                        .step_tokens = o->step_tokens,
+                                        .chunk_tokens = o->chunk_tokens,
+                                        .whole_prompts = o->whole_prompts};
+    TRY(sched_open(&limits, eng->prefixes, &eng->sched, e));
+    eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
+    eng->drawn = calloc(o->batch, sizeof eng->drawn[0]);
+    eng->samplers = calloc(o->n_threads, sizeof eng->samplers[0]);
+    if (!eng->plan.segments || !eng->drawn || !eng->samplers)
+        return ERR_SET(e, ERR_NOMEM, "no memory for a batch of %zu", o->batch);
+    for (size_t i = 0; i < o->n_threads; i++)
+        TRY(sampler_open(eng->model->config.n_vocab, &eng->samplers[i], e));
+    return 0;
+}
+
+int engine_open(const struct model *m, const struct engine_options *options,
+                struct engine **out, struct err *e)
+{
+    struct engine *eng = calloc(1, sizeof *eng);
+    if (!eng)
+        return ERR_SET(e, ERR_NOMEM, "no memory for the engine");
+    eng->model = m;
+    eng->options = *options;
+    int rc = choose_options(m, &eng->options, e);
+    if (rc == 0)
+        rc = open_parts(eng, e);
+    if (rc != 0) {
+        engine_close(eng);
+        return rc;
+    }
+    *out = eng;
+    return 0;
+}
+
+void engine_close(struct engine *eng)
+{
+    if (!eng)
+        return;
+    while (eng->sched && sched_at(eng->sched, 0)) {
+        struct seq *seq = sched_at(eng->sched, 0);
+        sched_remove(eng->sched, seq);
+        seq_close(seq);
+    }
+    for (size_t i = 0; i < eng->n_done; i++)
+        seq_close(eng->done[i]);
+    seq_close(eng->collected);
+    for (size_t i = 0; eng->samplers && i < eng->options.n_threads; i++)
+        sampler_close(eng->samplers[i]);
+    free(eng->samplers);
+    free(eng->done);
+    free(eng->drawn);
+    free(eng->plan.segments);
+    forward_close(eng->forward);
+    sched_close(eng->sched);
+    prefix_close(eng->prefixes);
+    kv_disk_close(eng->disk);
+    kvpool_close(eng->kvpool);
+    pool_close(eng->threads);
+    weights_close(&eng->weights);
+    free(eng);
+}
+
+struct engine_plan engine_plan(const struct engine *eng)
+{
+    return (struct engine_plan){
+        .weights_bytes = eng->weights.block_bytes,
+        .kv_bytes = kvpool_bytes(eng->kvpool),
+        .activations_bytes = forward_bytes(eng->forward),
+        .kv_pages = kvpool_pages(eng->kvpool),
+        .context = eng->options.context,
+        .n_threads = eng->options.n_threads,
+        .chunk_tokens = eng->options.chunk_tokens,
+        .calibration = eng->calibration,
+    };
+}
+
+struct engine_counters engine_counters(const struct engine *eng)
+{
+    struct engine_counters counters = eng->counters;
+    counters.prefix = prefix_counters(eng->prefixes);
+    if (eng->disk)
+        counters.disk = kv_disk_counters(eng->disk);
+    return counters;
+}
+
+const struct kernels *engine_kernels(const struct engine *eng)
+{
+    return &eng->kernels;
+}

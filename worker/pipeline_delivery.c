@@ -1,0 +1,147 @@
+/* The stage of the outcomes: result -> line -> database -> output. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "pipeline_int.h"
+#include "signals.h"
+
+enum {
+    RETRY_MS_MAX = 10000,
+    PATIENCE_US = 240000000, /* for a store or a transport that may work later */
+};
+
+/*
+ * Repeats what may succeed later, waiting longer each time, for PATIENCE_US or until a stopping
+ * worker's time is over; a second signal ends the patience.
+ */
+static int with_patience(struct pipeline *p,
+                         int (*action)(struct pipeline *, void *, struct err *), void *ctx,
+                         struct err *e)
+{
+    const int64_t began_us = clock_mono_us();
+    int wait_ms = 100;
+    for (;;) {
+        struct err why = {0};
+        const int rc = action(p, ctx, &why);
+        if (rc == 0)
+            return 0;
+        const int64_t drain_ends_us = atomic_load(&p->drain_ends_us);
+        const bool is_late = clock_mono_us() > began_us + PATIENCE_US ||
+                             (drain_ends_us != 0 && clock_mono_us() > drain_ends_us);
+        if (!(why.flags & ERR_RETRY) || is_late || signals_received() > 1)
+            return ERR_SET_FLAGS(e, rc, why.flags, "%s", why.text);
+        log_warn("%s; trying again in %d ms", why.text, wait_ms);
+        const struct timespec wait = {.tv_sec = wait_ms / 1000,
+                                      .tv_nsec = (long)(wait_ms % 1000) * 1000000};
+        nanosleep(&wait, NULL);
+        wait_ms = 2 * wait_ms < RETRY_MS_MAX ? 2 * wait_ms : RETRY_MS_MAX;
+    }
+}
+
+struct batch {
+    struct outcome *items[TRANSPORT_BATCH_MAX];
+    size_t n;
+};
+
+static bool gather(struct pipeline *p, struct batch *batch)
+{
+    batch->n = 0;
+    struct outcome *outcome = queue_pop(p->outcomes, -1);
+    while (outcome) {
+        batch->items[batch->n++] = outcome;
+        outcome = batch->n < TRANSPORT_BATCH_MAX ? queue_pop(p->outcomes, 0) : NULL;
+    }
+    return batch->n > 0;
+}
+
+static int emit_lines(struct batch *batch, struct err *e)
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        struct outcome *outcome = batch->items[i];
+        if (!outcome->result)
+            continue;
+        struct buf line = {0};
+        const int rc = result_emit(outcome->result, &line, e);
+        outcome->line = buf_take(&line);
+        TRY(rc);
+        if (!outcome->line)
+            return ERR_SET(e, ERR_NOMEM, "no memory for a result line");
+    }
+    return 0;
+}
+
+static int store_batch(struct pipeline *p, void *ctx, struct err *e)
+{
+    const struct batch *batch = ctx;
+    const struct result *results[TRANSPORT_BATCH_MAX];
+    const char *lines[TRANSPORT_BATCH_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < batch->n; i++) {
+        if (!batch->items[i]->result)
+            continue;
+        results[n] = batch->items[i]->result;
+        lines[n++] = batch->items[i]->line;
+    }
+    if (n == 0)
+        return 0;
+    pthread_mutex_lock(&p->o->store->lock);
+    const int rc = store_put(p->o->store->store, p->o->run_id, results, lines, n, e);
+    pthread_mutex_unlock(&p->o->store->lock);
+    return rc;
+}
+
+static int deliver_batch(struct pipeline *p, void *ctx, struct err *e)
+{
+    const struct batch *batch = ctx;
+    struct transport_output outputs[TRANSPORT_BATCH_MAX];
+    for (size_t i = 0; i < batch->n; i++) {
+        const struct outcome *outcome = batch->items[i];
+        const struct job *job = outcome->result ? outcome->result->job : outcome->known;
+        outputs[i] = (struct transport_output){
+            .source = &job->source, .custom_id = job->custom_id, .line = outcome->line};
+    }
+    return p->o->transport->deliver(p->o->transport->ctx, outputs, batch->n, e);
+}
+
+static void count_batch(struct pipeline *p, const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        const struct result *r = batch->items[i]->result;
+        if (!r)
+            continue;
+        if (r->status == RESULT_SUCCEEDED)
+            atomic_fetch_add(&p->succeeded, 1);
+        else
+            atomic_fetch_add(&p->failed, 1);
+        atomic_fetch_add(&p->prompt_tokens, (uint64_t)r->metrics.prompt_tokens);
+        atomic_fetch_add(&p->completion_tokens, (uint64_t)r->metrics.completion_tokens);
+    }
+}
+
+void *pipeline_delivery_main(void *arg)
+{
+    struct pipeline *p = arg;
+    struct batch batch;
+    while (gather(p, &batch)) {
+        struct err e = {0};
+        /* What was computed is stored and delivered also when another stage has failed. */
+        int rc = atomic_load(&p->delivery_failed) ? ERR_CANCELLED : emit_lines(&batch, &e);
+        if (rc == 0)
+            rc = with_patience(p, store_batch, &batch, &e);
+        if (rc == 0)
+            rc = with_patience(p, deliver_batch, &batch, &e);
+        if (rc == 0)
+            count_batch(p, &batch);
+        else
+            atomic_store(&p->delivery_failed, true);
+        if (e.code != 0)
+            pipeline_fail(p, &e);
+        for (size_t i = 0; i < batch.n; i++)
+            pipeline_free_outcome(batch.items[i]);
+    }
+    return NULL;
+}

@@ -1,0 +1,57 @@
+/*
+ * What the stages of the pipeline share: one struct, the hand-over of outcomes, and failing.
+ * Everything here is for any thread unless a field says otherwise.
+ */
+#ifndef SHEAF_PIPELINE_INT_H
+#define SHEAF_PIPELINE_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/hash.h"
+#include "base/queue.h"
+#include "parked.h"
+#include "pipeline.h"
+#include "readahead.h"
+
+/* What goes to delivery: a new result, or an input that the store knows already. */
+struct outcome {
+    struct result *result;
+    struct job *known; /* result NULL: answered before */
+    char *line;        /* its stored line, or the emitted one; NULL: published before */
+};
+
+struct pipeline {
+    const struct pipeline_options *o;
+    struct queue *admitted;   /* struct job */
+    struct readahead *window; /* thread: engine */
+    struct queue *outcomes;   /* struct outcome */
+    struct hash_set ids;      /* of this run; thread: intake */
+    struct parked parked;     /* thread: intake */
+    _Atomic bool stop;        /* intake takes nothing more */
+    _Atomic bool input_ended;
+    _Atomic bool delivery_failed;
+    _Atomic int64_t drain_ends_us; /* 0: not stopping */
+
+    pthread_mutex_t lock; /* guards failure */
+    struct err failure;   /* the first that stops the pipeline */
+
+    _Atomic uint64_t taken, known, succeeded, failed, prompt_tokens, completion_tokens;
+};
+
+/* The first failure stops every stage. */
+void pipeline_fail(struct pipeline *p, const struct err *why);
+
+void pipeline_free_outcome(struct outcome *outcome); /* accepts NULL */
+/* Takes the parts whatever happens. */
+int pipeline_push_outcome(struct pipeline *p, struct outcome parts, struct err *e);
+/* Takes the job, whose error is set: its result goes to delivery. */
+int pipeline_push_failure(struct pipeline *p, struct job *job, struct err *e);
+/* Sets the job's error when its deadline is over. */
+void pipeline_check_deadline(struct job *job, int64_t now_wall_us);
+
+/* The threads; arg is the pipeline. */
+void *pipeline_intake_main(void *arg);
+void *pipeline_delivery_main(void *arg);
+
+#endif
