@@ -33,7 +33,10 @@ static inline struct result *make_result(struct made *m, const char *topic, bool
     m->document = (struct job_document){.id = m->doc_id, .text = m->text, .length = 8};
     m->job = (struct job){
         .dialect = DIALECT_NATIVE,
-        .source = {(char *)topic, 0, n, 1700000000000000, is_file},
+        .source = {.topic = (char *)topic,
+                   .offset = n,
+                   .timestamp_us = 1700000000000000,
+                   .is_file = is_file},
         .custom_id = m->custom_id,
         .messages = &m->message,
         .n_messages = 1,
