@@ -70,7 +70,6 @@ static int want_nodes(struct prefix_tree *t, const char *salt, const int32_t *to
 int prefix_want(struct prefix_tree *t, const char *salt, const int32_t *tokens, size_t n_prompt,
                 struct prefix_path **out, struct err *e)
 {
-    ASSERT(n_prompt >= 1);
     const size_t n_nodes = t->options.enabled ? n_prompt / PAGE : 0;
     struct prefix_path *path = calloc(1, sizeof *path + n_nodes * sizeof path->nodes[0]);
     if (!path)
