@@ -99,11 +99,13 @@ runs_tests() {
     [ $rc = 0 ] || fails "$1: $sum"
 }
 
-# measures_lever LEVER EXPERIMENT [flags]: off and on by turns, 5 repeats, into $tmp. That
+# measures_lever LEVER EXPERIMENT [flags]: off and on by turns, 5 repeats (SHEAF_REPEATS), into
+# $tmp. That
 # answers differ (exit code 1) is judges_lever's to say.
 measures_lever() {
     local rc=0
-    "$sheaf" bench levers --lever "$1" --experiment "$2" --db "$tmp/bench.db" --json "${@:3}" \
+    "$sheaf" bench levers --lever "$1" --experiment "$2" --db "$tmp/bench.db" --json \
+        --repeats "${SHEAF_REPEATS:-5}" "${@:3}" \
         >"$tmp/$2.json" || rc=$?
     [ $rc -le 1 ] || fails "bench levers --lever $1 --experiment $2 ended with exit code $rc"
     sqlite3 -readonly "$tmp/bench.db" "SELECT name, metric, median_off, median_on, ratio,
