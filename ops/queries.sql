@@ -50,3 +50,10 @@ ORDER BY a.custom_id;
 
 -- Answers stored and not yet handed over
 SELECT run_id, custom_id, topic, partition, offset FROM v_jobs WHERE published_at IS NULL;
+
+-- What each group of jobs shared, the largest first
+SELECT prefix_group, jobs, prompt_tokens, cached_tokens, round(hit_ratio, 3) AS hit_ratio
+FROM v_groups ORDER BY prompt_tokens DESC LIMIT 10;
+
+-- Why prompt tokens had to be computed
+SELECT run_id, miss_reason, jobs, missed_tokens FROM v_misses ORDER BY missed_tokens DESC;

@@ -31,6 +31,8 @@ static struct store *fill(void **state)
                 make_result(&m, "in.jsonl", true, n);
             else
                 make_failure(&m, "in.jsonl", true, n, "invalid_json_line");
+            if (n <= GOOD)
+                m.result.metrics.miss = n % 2 ? "cold" : "differs";
             if (put_made(s, runs[r]->run_id, &m, &e) != 0)
                 fail_msg("%s", e.text);
         }
@@ -64,6 +66,8 @@ static const struct {
     {"Answers that rest on each document", 3},
     {"Two runs side by side: the same job, another answer?", GOOD + BAD},
     {"Answers stored and not yet handed over", 2 * (GOOD + BAD)},
+    {"What each group of jobs shared, the largest first", 2},
+    {"Why prompt tokens had to be computed", 4}, /* two reasons in each of two runs */
 };
 
 static int count_rows(sqlite3_stmt *st)
