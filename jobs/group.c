@@ -7,74 +7,6 @@
 #include "base/check.h"
 #include "base/limits.h"
 
-/* ---- the order of age and of deadlines ---- */
-
-static bool older(const void *left, const void *right)
-{
-    const struct group_entry *a = left;
-    const struct group_entry *b = right;
-    return a->added_us != b->added_us ? a->added_us < b->added_us : a->seq < b->seq;
-}
-
-static bool due_earlier(const void *left, const void *right)
-{
-    const struct group_entry *a = left;
-    const struct group_entry *b = right;
-    return a->deadline_us != b->deadline_us ? a->deadline_us < b->deadline_us : a->seq < b->seq;
-}
-
-static size_t *place_age(void *item)
-{
-    return &((struct group_entry *)item)->place_age;
-}
-
-static size_t *place_due(void *item)
-{
-    return &((struct group_entry *)item)->place_due;
-}
-
-const struct group_heap_kind group_by_age = {older, place_age};
-const struct group_heap_kind group_by_deadline = {due_earlier, place_due};
-const struct group_heap_kind group_urgent = {older, place_due};
-
-static struct group_entry *first_of(const struct group_heap *h)
-{
-    return h->n ? h->items[0] : NULL;
-}
-
-/* Deadlines come from jobs and may be anything. */
-static int64_t add_capped(int64_t a, int64_t b)
-{
-    int64_t sum;
-    if (__builtin_add_overflow(a, b, &sum))
-        return a < 0 ? INT64_MIN : INT64_MAX;
-    return sum;
-}
-
-static void gather_urgent(struct group_window *w, int64_t now_us)
-{
-    const int64_t horizon_us = add_capped(now_us, w->limits.max_wait_us);
-    for (;;) {
-        struct group_entry *entry = first_of(&w->by_deadline);
-        if (!entry || entry->deadline_us >= horizon_us)
-            return;
-        group_heap_remove(&w->by_deadline, &group_by_deadline, entry->place_due);
-        entry->urgent = true;
-        group_heap_push(&w->urgent, &group_urgent, entry);
-    }
-}
-
-/* The job that must not wait longer, or NULL. One that has waited too long is older than all
- * that have not, urgent ones included. */
-static struct group_entry *find_due(struct group_window *w, int64_t now_us)
-{
-    gather_urgent(w, now_us);
-    struct group_entry *oldest = first_of(&w->by_age);
-    if (oldest->added_us <= add_capped(now_us, -w->limits.max_wait_us))
-        return oldest;
-    return first_of(&w->urgent);
-}
-
 /* ---- the window ---- */
 
 int group_open(const struct group_limits *limits, struct group_window **out, struct err *e)
@@ -86,7 +18,7 @@ int group_open(const struct group_limits *limits, struct group_window **out, str
     if (!w)
         return ERR_SET(e, ERR_NOMEM, "no memory for the window of jobs");
     w->limits = *limits;
-    if (!group_trie_init(&w->trie, limits->open_max)) {
+    if (!group_trie_init(&w->trie, limits->open_max + 1)) {
         group_close(w);
         return ERR_SET(e, ERR_NOMEM, "no memory for %zu groups", limits->open_max);
     }
@@ -98,19 +30,18 @@ void group_close(struct group_window *w)
 {
     if (!w)
         return;
-    while (w->by_age.n > 0)
+    while (w->n_jobs > 0)
         group_take_any(w);
     group_trie_fini(&w->trie);
     group_heap_fini(&w->by_age);
     group_heap_fini(&w->by_deadline);
-    group_heap_fini(&w->urgent);
     free(w->path);
     free(w);
 }
 
 bool group_has_room(const struct group_window *w)
 {
-    const size_t n = w->by_age.n;
+    const size_t n = w->n_jobs;
     if (n == 0)
         return true;
     return n < w->limits.jobs_max && w->n_tokens + w->n_tokens / n <= w->limits.tokens_max &&
@@ -119,7 +50,7 @@ bool group_has_room(const struct group_window *w)
 
 size_t group_length(const struct group_window *w)
 {
-    return w->by_age.n;
+    return w->n_jobs;
 }
 
 /* ---- adding ---- */
@@ -150,13 +81,6 @@ static bool make_path(struct group_window *w, const struct group_job *job, size_
     return true;
 }
 
-static bool reserve_job(struct group_window *w)
-{
-    const size_t n = w->by_age.n + 1;
-    return group_heap_reserve(&w->by_age, n) && group_heap_reserve(&w->by_deadline, n) &&
-           group_heap_reserve(&w->urgent, n);
-}
-
 static struct group_entry *entry_new(const struct group_window *w, const struct group_job *job)
 {
     struct group_entry *entry = calloc(1, sizeof *entry);
@@ -175,17 +99,17 @@ int group_add(struct group_window *w, const struct group_job *job, struct err *e
 {
     size_t n_path;
     struct group_entry *entry = entry_new(w, job);
-    if (!entry || !make_path(w, job, &n_path) || !reserve_job(w) ||
+    if (!entry || !make_path(w, job, &n_path) || !group_due_reserve(w, w->n_jobs + 1) ||
         !group_trie_add(&w->trie, w->path, n_path, entry)) {
         free(entry);
         return ERR_SET(e, ERR_NOMEM, "no memory for one more job in the window");
     }
     w->seq++;
+    w->n_jobs++;
     w->n_tokens += entry->n_tokens;
     w->n_bytes += entry->bytes;
-    group_heap_push(&w->by_age, &group_by_age, entry);
-    if (entry->deadline_us != 0)
-        group_heap_push(&w->by_deadline, &group_by_deadline, entry);
+    if (!group_trie_slot_of(entry->node))
+        group_due_add(w, entry);
     return 0;
 }
 
@@ -194,12 +118,10 @@ int group_add(struct group_window *w, const struct group_job *job, struct err *e
 static void *take(struct group_window *w, struct group_entry *entry)
 {
     void *user = entry->user;
+    if (!group_trie_slot_of(entry->node))
+        group_due_remove(w, entry);
     group_trie_remove(&w->trie, entry);
-    group_heap_remove(&w->by_age, &group_by_age, entry->place_age);
-    if (entry->urgent)
-        group_heap_remove(&w->urgent, &group_urgent, entry->place_due);
-    else if (entry->deadline_us != 0)
-        group_heap_remove(&w->by_deadline, &group_by_deadline, entry->place_due);
+    w->n_jobs--;
     w->n_tokens -= entry->n_tokens;
     w->n_bytes -= entry->bytes;
     free(entry);
@@ -208,16 +130,20 @@ static void *take(struct group_window *w, struct group_entry *entry)
 
 void *group_take_any(struct group_window *w)
 {
+    for (size_t i = 0; i < w->trie.n_slots; i++)
+        if (w->trie.slots[i].node)
+            group_due_close(w, &w->trie.slots[i]);
     /* The last of the heap is the cheapest to take out. */
-    return w->by_age.n ? take(w, w->by_age.items[w->by_age.n - 1]) : NULL;
+    return w->n_jobs ? take(w, w->by_age.items[w->n_jobs - 1]) : NULL;
 }
 
 static void pick(struct group_window *w, struct group_entry *entry, bool aged,
                  struct group_pick *out)
 {
     *out = (struct group_pick){.group_jobs = 1, .aged = aged};
-    const struct group_slot *slot = group_trie_slot_of(entry->node);
+    struct group_slot *slot = group_trie_slot_of(entry->node);
     if (slot) {
+        slot->left--;
         out->group = group_node_hash(slot->node);
         out->group_jobs = (size_t)slot->node->n_jobs;
         out->shared_tokens = group_node_tokens(slot->node);
@@ -228,33 +154,8 @@ static void pick(struct group_window *w, struct group_entry *entry, bool aged,
 static void reopen(struct group_window *w, struct group_slot *slot, struct group_node *group)
 {
     if (slot->node)
-        group_trie_close(slot);
-    group_trie_open(&w->trie, group, slot);
-}
-
-/* Whether the slot's group should make way rather than the other's. */
-static bool yields_before(const struct group_slot *a, const struct group_slot *b)
-{
-    if (!a->node || !b->node)
-        return !a->node && b->node;
-    if (a->node->priority != b->node->priority)
-        return a->node->priority < b->node->priority;
-    return a->node->saved < b->node->saved;
-}
-
-static void open_group_of(struct group_window *w, struct group_entry *entry)
-{
-    if (group_trie_slot_of(entry->node))
-        return;
-    struct group_node *group = group_trie_cut(entry->node);
-    if (!group)
-        return;
-    struct group_slot *slot = &w->trie.slots[0];
-    for (size_t i = 1; i < w->trie.n_slots; i++)
-        if (yields_before(&w->trie.slots[i], slot))
-            slot = &w->trie.slots[i];
-    if (!slot->node || slot->node->priority <= group->priority)
-        reopen(w, slot, group);
+        group_due_close(w, slot);
+    group_due_open(w, group, slot);
 }
 
 /* ---- jobs in turn ---- */
@@ -325,7 +226,7 @@ static struct group_entry *offer(struct group_window *w, struct group_slot *slot
                                  int64_t priority)
 {
     if (slot->node && group_trie_outgrown(slot->node))
-        group_trie_close(slot);
+        group_due_close(w, slot);
     if (slot->node && slot->node->priority == priority)
         return group_trie_inside(slot);
     if (!waits_at(w, priority))
@@ -337,28 +238,116 @@ static struct group_entry *offer(struct group_window *w, struct group_slot *slot
     return group_trie_inside(slot);
 }
 
-static struct group_entry *find_in_turn(struct group_window *w)
+static struct group_entry *find_in_turn(struct group_window *w, int64_t priority)
 {
-    const int64_t priority = highest_priority(w);
     struct group_entry *entry = NULL;
-    for (size_t i = 0; !entry && i < w->trie.n_slots; i++) {
+    for (size_t i = 0; !entry && i < w->limits.open_max; i++) {
         entry = offer(w, &w->trie.slots[w->turn], priority);
-        w->turn = (w->turn + 1) % w->trie.n_slots;
+        w->turn = (w->turn + 1) % w->limits.open_max;
     }
     ASSERT(entry);
+    w->owed -= w->owed > 0;
     return entry;
+}
+
+/* ---- due jobs ---- */
+
+static struct group_slot *extra_slot(const struct group_window *w)
+{
+    return &w->trie.slots[w->limits.open_max];
+}
+
+static bool runs_at(const struct group_slot *slot, int64_t priority)
+{
+    return slot->node && slot->node->priority == priority;
+}
+
+/* A group that jobs keep joining must not hold its slot for ever: having given out as many as
+ * it had, it goes on only if nobody is due, a job of its own included. */
+static void end_long_runs(struct group_window *w, int64_t now_us)
+{
+    for (size_t i = 0; i < w->trie.n_slots; i++) {
+        struct group_slot *slot = &w->trie.slots[i];
+        struct group_node *group = slot->node;
+        if (!group || slot->left > 0)
+            continue;
+        group_due_close(w, slot);
+        if (!group_due_find(w, highest_priority(w), now_us))
+            group_due_open(w, group, slot);
+    }
+}
+
+/* Whether jobs may go out of turn: not before the open groups have got back what earlier ones
+ * took, for else an endless row of due jobs would hold them up for ever. */
+static bool may_interrupt(struct group_window *w, int64_t priority)
+{
+    bool is_owed = false;
+    for (size_t i = 0; i < w->limits.open_max; i++)
+        is_owed |= runs_at(&w->trie.slots[i], priority);
+    if (!is_owed)
+        w->owed = 0;
+    return w->owed == 0;
+}
+
+/* The slot for a due job's group, or NULL: it has to wait. */
+static struct group_slot *find_place(struct group_window *w, int64_t priority)
+{
+    struct group_slot *lower = NULL;
+    for (size_t i = 0; i < w->limits.open_max; i++) {
+        struct group_slot *slot = &w->trie.slots[i];
+        if (!slot->node)
+            return slot;
+        if (slot->node->priority < priority)
+            lower = slot;
+    }
+    if (!runs_at(extra_slot(w), priority) && may_interrupt(w, priority))
+        return extra_slot(w);
+    return lower;
+}
+
+/* The due job that goes now, its group open; or NULL. */
+static struct group_entry *find_due(struct group_window *w, int64_t priority, int64_t now_us)
+{
+    struct group_entry *entry = group_due_find(w, priority, now_us);
+    if (!entry)
+        return NULL;
+    struct group_node *group = group_trie_cut(entry->node);
+    if (!group && !may_interrupt(w, priority))
+        return NULL;
+    struct group_slot *slot = group ? find_place(w, priority) : NULL;
+    if (group && !slot)
+        return NULL;
+    if (slot)
+        reopen(w, slot, group);
+    if (!slot || slot == extra_slot(w))
+        w->owed++;
+    return entry;
+}
+
+/* The next job of the extra group, which runs without a break; or NULL. */
+static struct group_entry *find_extra(struct group_window *w, int64_t priority)
+{
+    struct group_slot *extra = extra_slot(w);
+    if (extra->node && group_trie_outgrown(extra->node))
+        group_due_close(w, extra);
+    if (!runs_at(extra, priority))
+        return NULL;
+    w->owed++;
+    return group_trie_inside(extra);
 }
 
 bool group_next(struct group_window *w, int64_t now_us, struct group_pick *out)
 {
-    if (w->by_age.n == 0)
+    if (w->n_jobs == 0)
         return false;
-    struct group_entry *entry = find_due(w, now_us);
+    end_long_runs(w, now_us);
+    const int64_t priority = highest_priority(w);
+    struct group_entry *entry = find_due(w, priority, now_us);
     const bool aged = entry != NULL;
-    if (aged)
-        open_group_of(w, entry);
-    else
-        entry = find_in_turn(w);
+    if (!entry)
+        entry = find_extra(w, priority);
+    if (!entry)
+        entry = find_in_turn(w, priority);
     pick(w, entry, aged, out);
     return true;
 }

@@ -22,14 +22,27 @@
  * The next group to open is the one with the highest priority, then the greatest saved share,
  * which orders as saved tokens per KV page held does; a prefix that the place's last group has
  * left warm counts as saved too. A group that has been open lately comes before an equal one,
- * then the older one. A job of lower priority never goes before one of a higher, but for
- * ageing: a job that has waited max_wait_us, or whose deadline is nearer than that, goes first,
- * oldest first, and opens its group (in the place of the one that saves least, but not of one
- * of higher priority). With grouping off, jobs come by priority, then in order of arrival;
- * ageing stays.
+ * then the older one. A job of lower priority never goes before one of a higher. With grouping
+ * off, jobs come by priority, then in order of arrival, but for due jobs, which go first.
+ *
+ * A job is due when it has waited max_wait_us or its deadline is nearer than that. If its group
+ * is open it needs no more; else it opens its group at once, in a slot that is free or else in
+ * the one extra slot of due jobs, and is that group's first. The extra group runs without a
+ * break; then, before anything else goes out of turn, the other open groups get as many jobs as
+ * it had. Due jobs that are alone take one such turn each. So a backlog that is due as a whole
+ * runs in groups like any other. Of due jobs of one priority those with near deadlines go
+ * first, nearest first, then the aged, oldest first. max_wait_us 0: no job ages, and a deadline
+ * is near within 60 seconds.
+ *
+ * With ageing, a job waits at most max_wait_us, then for the groups that are open and the due
+ * groups and jobs that go before it, and for what these hold up by their turns. A group that
+ * jobs keep joining counts as long as it was when it opened: after as many jobs it is closed if
+ * any job is due. Only work of higher priority, and an endless row of near deadlines, can hold
+ * up a job for longer.
  *
  * Memory: 8 bytes for each block that differs, and about 400 for each job. Time: adding reads
- * the prompt once; all else is a step, or its logarithm, for each branching on a job's path.
+ * the prompt once; opening a group, or closing it early, is a logarithm for each of its jobs;
+ * all else is a step, or its logarithm, for each branching on a job's path.
  *
  * A pure state machine: the clock is the caller's. Thread: one.
  */
@@ -46,11 +59,11 @@ struct group_window;
 
 struct group_limits {
     size_t jobs_max;
-    size_t tokens_max; /* of prompts */
-    size_t bytes_max;  /* as the caller counts them */
-    size_t open_max;   /* groups open at once */
-    int64_t max_wait_us;
-    bool enabled; /* false: order of arrival */
+    size_t tokens_max;   /* of prompts */
+    size_t bytes_max;    /* as the caller counts them */
+    size_t open_max;     /* groups open at once, but for the extra one */
+    int64_t max_wait_us; /* 0: jobs do not age */
+    bool enabled;        /* false: order of arrival */
 };
 
 struct group_job {
@@ -70,7 +83,7 @@ struct group_pick {
     uint64_t group;       /* hash of the group's shared blocks; 0: alone */
     size_t group_jobs;    /* jobs of the group then in the window, this one included */
     size_t shared_tokens; /* of the group, full blocks; 0: alone */
-    bool aged;            /* it went first because of its age or deadline */
+    bool aged;            /* due, and it went first or opened its group for that */
 };
 
 int group_open(const struct group_limits *limits, struct group_window **out, struct err *e);

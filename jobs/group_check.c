@@ -98,29 +98,42 @@ bool group_trie_check(const struct group_trie *t, size_t *n_jobs, size_t *n_toke
 
 /* ---- the window ---- */
 
-static bool check_ages(const struct group_window *w, size_t *n_tokens, size_t *n_bytes)
+/* The heaps hold the jobs that are in no open group, and no others. */
+static bool check_due(const struct group_window *w, const struct group_node *node,
+                      size_t *n_ages, size_t *n_deadlines)
 {
-    size_t n_deadlines = 0;
-    for (size_t i = 0; i < w->by_age.n; i++) {
-        const struct group_entry *entry = w->by_age.items[i];
-        const struct group_heap *due = entry->urgent ? &w->urgent : &w->by_deadline;
-        if (entry->deadline_us != 0 &&
-            (entry->place_due >= due->n || due->items[entry->place_due] != entry))
+    if (group_trie_slot_of(node))
+        return true;
+    for (const struct group_entry *entry = node->first; entry; entry = entry->next) {
+        if (entry->place_age >= w->by_age.n || w->by_age.items[entry->place_age] != entry)
             return false;
-        n_deadlines += entry->deadline_us != 0;
-        *n_tokens += entry->n_tokens;
-        *n_bytes += entry->bytes;
+        *n_ages += 1;
+        if (entry->deadline_us == 0)
+            continue;
+        if (entry->place_deadline >= w->by_deadline.n ||
+            w->by_deadline.items[entry->place_deadline] != entry)
+            return false;
+        *n_deadlines += 1;
     }
-    return n_deadlines == w->by_deadline.n + w->urgent.n;
+    return true;
+}
+
+static bool check_jobs(const struct group_window *w)
+{
+    size_t n_ages = 0, n_deadlines = 0, n_bytes = 0;
+    for (const struct group_node *node = w->trie.top; node; node = next_node(node)) {
+        if (!check_due(w, node, &n_ages, &n_deadlines))
+            return false;
+        for (const struct group_entry *entry = node->first; entry; entry = entry->next)
+            n_bytes += entry->bytes;
+    }
+    return n_ages == w->by_age.n && n_deadlines == w->by_deadline.n && n_bytes == w->n_bytes;
 }
 
 bool group_check(const struct group_window *w)
 {
-    size_t n_tokens = 0, n_bytes = 0, n_trie_jobs = 0, n_trie_tokens = 0;
-    return group_heap_check(&w->by_age, &group_by_age) &&
-           group_heap_check(&w->by_deadline, &group_by_deadline) &&
-           group_heap_check(&w->urgent, &group_urgent) && check_ages(w, &n_tokens, &n_bytes) &&
-           n_tokens == w->n_tokens && n_bytes == w->n_bytes &&
-           group_trie_check(&w->trie, &n_trie_jobs, &n_trie_tokens) &&
-           n_trie_jobs == w->by_age.n && n_trie_tokens == w->n_tokens;
+    size_t n_jobs = 0, n_tokens = 0;
+    return group_trie_check(&w->trie, &n_jobs, &n_tokens) && n_jobs == w->n_jobs &&
+           n_tokens == w->n_tokens && group_heap_check(&w->by_age, &group_by_age) &&
+           group_heap_check(&w->by_deadline, &group_by_deadline) && check_jobs(w);
 }

@@ -32,9 +32,8 @@ struct group_entry {
     int64_t deadline_us;
     int64_t added_us;
     void *user;
-    size_t place_age; /* in the heap of all jobs */
-    size_t place_due; /* in that of deadlines, or of urgent jobs */
-    bool urgent;
+    size_t place_age;      /* in the heaps, while its group is not open */
+    size_t place_deadline; /* if it has one */
 };
 
 struct group_node {
@@ -59,6 +58,7 @@ struct group_node {
 struct group_slot {
     struct group_node *node; /* NULL: free */
     struct group_node *at;   /* where the last job came from, or what is left above it */
+    int64_t left;            /* jobs to give out of as many as the group had when it opened */
 };
 
 struct group_trie {
@@ -67,8 +67,8 @@ struct group_trie {
     size_t n_table;            /* nodes in it: all but the top */
     size_t capacity;           /* a power of two */
     struct group_slot *slots;
-    size_t n_slots;
-    uint64_t tick; /* groups opened so far */
+    size_t n_slots; /* the last one is the extra slot of due jobs */
+    uint64_t tick;  /* groups opened so far */
     uint64_t recent[GROUP_RECENT];
 };
 
@@ -81,13 +81,14 @@ struct group_choice {
 struct group_window {
     struct group_limits limits;
     struct group_trie trie;
-    struct group_heap by_age;      /* all jobs, oldest first */
-    struct group_heap by_deadline; /* jobs whose deadlines are far, nearest first */
-    struct group_heap urgent;      /* jobs whose deadlines are near, oldest first */
-    size_t n_tokens, n_bytes;      /* of all jobs */
-    size_t turn;                   /* the slot that gives the next job */
-    uint64_t seq;                  /* of the last job added */
-    uint64_t *path;                /* scratch of group_add */
+    struct group_heap by_age;      /* jobs in no open group: by priority, then oldest first */
+    struct group_heap by_deadline; /* those with deadlines: by priority, then nearest first */
+    size_t n_jobs;
+    size_t n_tokens, n_bytes; /* of all jobs */
+    size_t turn;              /* the slot that gives the next job; the extra one has none */
+    size_t owed;              /* jobs given out of turn that the open groups get back */
+    uint64_t seq;             /* of the last job added */
+    uint64_t *path;           /* scratch of group_add */
     size_t path_capacity;
 };
 
@@ -125,6 +126,18 @@ struct group_node *group_trie_find(const struct group_trie *t, const struct grou
 /* Recomputes saved and best from counts and children. */
 void group_node_rate(const struct group_node *node, double *saved, double *best);
 extern const struct group_heap_kind group_node_kind; /* children of a node */
-extern const struct group_heap_kind group_by_age, group_by_deadline, group_urgent;
+
+/* Room for n jobs in all, so that the rest cannot fail. */
+bool group_due_reserve(struct group_window *w, size_t n);
+/* A job that is in no open group. */
+void group_due_add(struct group_window *w, struct group_entry *entry);
+void group_due_remove(struct group_window *w, struct group_entry *entry);
+/* Opening takes the group's jobs from the heaps, closing puts those that are left back. */
+void group_due_open(struct group_window *w, struct group_node *group, struct group_slot *slot);
+void group_due_close(struct group_window *w, struct group_slot *slot);
+/* The first due job of the highest priority there is, in no open group; or NULL. */
+struct group_entry *group_due_find(const struct group_window *w, int64_t priority,
+                                   int64_t now_us);
+extern const struct group_heap_kind group_by_age, group_by_deadline;
 
 #endif

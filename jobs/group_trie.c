@@ -405,6 +405,7 @@ void group_trie_open(struct group_trie *t, struct group_node *node, struct group
     ASSERT(!slot->node);
     ASSERT(!node->slot && node->parent && node->n_jobs > 0);
     slot->node = slot->at = node;
+    slot->left = node->n_jobs;
     node->slot = slot;
     node->opened = ++t->tick;
     t->recent[t->tick % GROUP_RECENT] = group_node_hash(node);

@@ -374,18 +374,115 @@ static void an_aged_job_opens_its_group(void **state)
     close_empty(w);
 }
 
-static void aged_jobs_go_oldest_first_whatever_order_they_came_in(void **state)
+static void groups_of_aged_jobs_open_oldest_first_and_run_whole(void **state)
 {
     (void)state;
     struct group_window *w = open_impatient(2);
+    add_at(w, "CCCC1", 4);
+    add_at(w, "CCCC2", 5);
     add_at(w, "AAAA1", 3);
     add_at(w, "AAAA2", 1);
     add_at(w, "BBBB1", 2);
     add_at(w, "BBBB2", 0);
+    add_at(w, "BBBB3", 6);
     expect_at(w, 500, "BBBB2", true);
     expect_at(w, 500, "AAAA2", true);
-    expect_at(w, 500, "BBBB1", true);
+    expect_at(w, 500, "CCCC1", true); /* in the extra slot, without a break */
+    expect_at(w, 500, "CCCC2", false);
+    expect_at(w, 500, "BBBB1", false);
+    expect_at(w, 500, "AAAA1", false);
+    expect_at(w, 500, "BBBB3", false);
+    close_empty(w);
+}
+
+static void only_one_extra_group_is_open_and_the_others_get_their_turns_back(void **state)
+{
+    (void)state;
+    struct group_window *w = open_impatient(1);
+    for (size_t i = 0; i < 5; i++)
+        add_at(w, "AAAA1", 0);
+    add_at(w, "BBBB1", 1);
+    add_at(w, "CCCC1", 2);
+    add_at(w, "BBBB2", 3);
+    add_at(w, "CCCC2", 4);
     expect_at(w, 500, "AAAA1", true);
+    static const char *const order[] = {"BBBB1", "BBBB2", "AAAA1", "AAAA1",
+                                        "CCCC1", "CCCC2", "AAAA1", "AAAA1"};
+    for (size_t i = 0; i < 8; i++)
+        expect_at(w, 500, order[i], i % 4 == 0);
+    close_empty(w);
+}
+
+static void due_jobs_that_are_alone_leave_every_other_turn_to_the_open_group(void **state)
+{
+    (void)state;
+    struct group_window *w = open_impatient(1);
+    add_at(w, "AAAA1", 0);
+    add_at(w, "AAAA2", 0);
+    add_at(w, "AAAA3", 0);
+    add_at(w, "L", 1);
+    add_at(w, "M", 2);
+    add_at(w, "N", 3);
+    add_at(w, "O", 4);
+    static const char *const order[] = {"AAAA1", "L", "AAAA2", "M", "AAAA3", "N", "O"};
+    for (size_t i = 0; i < 7; i++)
+        expect_at(w, 500, order[i], i != 2 && i != 4);
+    close_empty(w);
+}
+
+/* Jobs join A and B faster than they go. A2 and B2 are older than C, but come after joiners, so
+ * that each group is opened for them once more. */
+static void groups_that_jobs_keep_joining_do_not_hold_up_a_due_job(void **state)
+{
+    (void)state;
+    struct group_window *w = open_impatient(1);
+    add_at(w, "AAAA1", 0);
+    add_at(w, "AAAA2", 0);
+    add_at(w, "BBBB1", 1);
+    add_at(w, "BBBB2", 1);
+    add_at(w, "CCCC1", 2);
+    add_at(w, "CCCC2", 3);
+    size_t n = 0;
+    for (bool found = false; !found; n++) {
+        assert_true(n < 30);
+        found = strcmp(next_at(w, 500).user, "CCCC1") == 0;
+        add_at(w, "AAAA3", 10);
+        add_at(w, "BBBB3", 10);
+    }
+    group_close(w);
+}
+
+/* The question of A that comes last in its group, among endless ones that come before it. */
+static void jobs_that_keep_joining_do_not_hold_up_a_due_job_of_their_group(void **state)
+{
+    (void)state;
+    struct group_window *w = open_impatient(1);
+    add_at(w, "AAAAAAAAx1", 0);
+    add_at(w, "AAAAAAAAx2", 0);
+    add_at(w, "AAAAAAAA3", 1);
+    size_t n = 0;
+    for (bool found = false; !found; n++) {
+        assert_true(n < 10);
+        found = strcmp(next_at(w, 500).user, "AAAAAAAA3") == 0;
+        add_at(w, "AAAAAAAAx4", 10);
+        add_at(w, "AAAAAAAAx5", 10);
+    }
+    group_close(w);
+}
+
+static void with_no_longest_wait_only_deadlines_within_a_minute_are_due(void **state)
+{
+    (void)state;
+    struct group_window *w = open_impatient(1);
+    w->limits.max_wait_us = 0;
+    add_at(w, "L", -1000000000);
+    add_at(w, "AAAA1", 0);
+    add_at(w, "AAAA2", 0);
+    add_job(w, "M", (struct group_job){.deadline_us = 60000001});
+    expect_at(w, 1, "AAAA1", false);
+    expect_at(w, 2, "M", true);
+    expect_at(w, 2, "AAAA2", false);
+    expect_at(w, 2, "L", false);
     close_empty(w);
 }
 
@@ -406,16 +503,18 @@ static void a_job_whose_deadline_is_near_goes_first(void **state)
     close_empty(w);
 }
 
-static void of_hurried_jobs_the_oldest_goes_first(void **state)
+static void near_deadlines_go_before_age_and_the_nearest_first(void **state)
 {
     (void)state;
     struct group_window *w = open_impatient(1);
-    add_job(w, "L", (struct group_job){.added_us = 40, .deadline_us = 60});
-    add_job(w, "M", (struct group_job){.added_us = 30, .deadline_us = 90});
+    add_job(w, "L", (struct group_job){.added_us = 30, .deadline_us = 190});
+    add_job(w, "M", (struct group_job){.added_us = 40, .deadline_us = 160});
     add_at(w, "N", 10);
-    expect_at(w, 50, "M", true);
-    expect_at(w, 110, "N", true); /* has waited 100 by now */
+    add_at(w, "O", 5);
+    expect_at(w, 110, "M", true);
     expect_at(w, 110, "L", true);
+    expect_at(w, 110, "O", true);
+    expect_at(w, 110, "N", true);
     close_empty(w);
 }
 
@@ -427,8 +526,8 @@ static void absurd_times_do_no_harm(void **state)
     add_job(w, "L", (struct group_job){.deadline_us = INT64_MAX});
     add_job(w, "M", (struct group_job){.deadline_us = INT64_MIN});
     add_job(w, "N", (struct group_job){.added_us = INT64_MIN + 1});
-    expect_at(w, INT64_MAX - 1, "N", true);
     expect_at(w, INT64_MIN, "M", true);
+    expect_at(w, INT64_MAX - 1, "N", true);
     expect_at(w, INT64_MIN, "L", false);
     close_empty(w);
 }
@@ -462,7 +561,7 @@ static void a_group_of_higher_priority_takes_the_place_of_an_open_one(void **sta
     close_empty(w);
 }
 
-static void age_comes_before_priority(void **state)
+static void priority_comes_before_age(void **state)
 {
     (void)state;
     struct group_window *w = open_impatient(1);
@@ -470,8 +569,8 @@ static void age_comes_before_priority(void **state)
     add_job(w, "M", (struct group_job){.priority = 9, .added_us = 90});
     add_job(w, "N", (struct group_job){.priority = 9, .added_us = 90});
     expect_at(w, 99, "M", false);
-    expect_at(w, 100, "L", true);
     expect_at(w, 100, "N", false);
+    expect_at(w, 100, "L", true);
     close_empty(w);
 }
 
@@ -485,7 +584,7 @@ static void without_grouping_jobs_come_by_priority_and_arrival(void **state)
     add(w, "AAAA1 BBBB1 AAAA2");
     add_job(w, "H", (struct group_job){.priority = 1});
     add_job(w, "BBBB2", (struct group_job){.salt = "x"});
-    add_job(w, "K", (struct group_job){.priority = -1, .added_us = -50});
+    add_job(w, "K", (struct group_job){.added_us = -50});
     expect(w, "H AAAA1");
     expect_at(w, 50, "K", true);
     const struct group_pick pick = next_at(w, 0);
@@ -577,6 +676,11 @@ static void damage_place(struct group_window *w)
     ((struct group_entry *)w->by_age.items[1])->place_age ^= 1;
 }
 
+static void damage_owner(struct group_window *w)
+{
+    w->by_age.n ^= 1; /* a job less, as if its group were open */
+}
+
 static void damage_order(struct group_window *w)
 {
     struct group_entry *entry = w->by_age.items[0];
@@ -608,7 +712,7 @@ static const struct damage damages[] = {
     {"jobs", damage_jobs},         {"tokens", damage_tokens}, {"saved", damage_saved},
     {"best", damage_best},         {"place", damage_place},   {"order", damage_order},
     {"deadline", damage_deadline}, {"table", damage_table},   {"depth", damage_depth},
-    {"slot", damage_slot},
+    {"slot", damage_slot},         {"owner", damage_owner},
 };
 
 static void the_check_sees_each_damage(void **state)
@@ -649,13 +753,18 @@ int main(void)
         cmocka_unit_test(a_job_that_splits_an_open_groups_edge_is_not_in_it),
         cmocka_unit_test(a_job_that_waited_long_goes_first),
         cmocka_unit_test(an_aged_job_opens_its_group),
-        cmocka_unit_test(aged_jobs_go_oldest_first_whatever_order_they_came_in),
+        cmocka_unit_test(groups_of_aged_jobs_open_oldest_first_and_run_whole),
+        cmocka_unit_test(only_one_extra_group_is_open_and_the_others_get_their_turns_back),
+        cmocka_unit_test(due_jobs_that_are_alone_leave_every_other_turn_to_the_open_group),
+        cmocka_unit_test(groups_that_jobs_keep_joining_do_not_hold_up_a_due_job),
+        cmocka_unit_test(jobs_that_keep_joining_do_not_hold_up_a_due_job_of_their_group),
+        cmocka_unit_test(with_no_longest_wait_only_deadlines_within_a_minute_are_due),
         cmocka_unit_test(a_job_whose_deadline_is_near_goes_first),
-        cmocka_unit_test(of_hurried_jobs_the_oldest_goes_first),
+        cmocka_unit_test(near_deadlines_go_before_age_and_the_nearest_first),
         cmocka_unit_test(absurd_times_do_no_harm),
         cmocka_unit_test(a_higher_priority_goes_first),
         cmocka_unit_test(a_group_of_higher_priority_takes_the_place_of_an_open_one),
-        cmocka_unit_test(age_comes_before_priority),
+        cmocka_unit_test(priority_comes_before_age),
         cmocka_unit_test(without_grouping_jobs_come_by_priority_and_arrival),
         cmocka_unit_test(there_is_room_while_a_job_of_average_size_fits),
         cmocka_unit_test(any_job_can_be_taken_when_all_must_go),
