@@ -6,7 +6,8 @@
  * admitted first, so that it always gets on, the rest goes to the shortest remainder first, so
  * that a short prompt never waits for a long one. Tokens whose keys and values came from the
  * prefix tree are not computed and cost nothing here. With whole_prompts a prompt is computed
- * to its end, in steps of its own, while everything else waits.
+ * to its end, in steps of its own, while everything else waits; then what decodes gets one
+ * step before the next prompt, so that no stream of prompts stops it for ever.
  *
  * Waiting sequences are admitted in order of submission while the batch has a place and the
  * pool has the pages of their tokens. Two kinds let later ones pass: one whose prefix a running
