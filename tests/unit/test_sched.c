@@ -285,6 +285,28 @@ static void followers_wait_for_the_prefix_that_is_being_computed_and_others_do_n
     close_world(&w);
 }
 
+/* The leader computes one row a step, in all of which more of the prefix is coming. */
+static void a_follower_of_a_slow_leader_waits_256_steps_and_no_more(void **state)
+{
+    (void)state;
+    struct world w;
+    open_limits(&w, 64, (struct sched_limits){8, 64, 1, false}, true);
+    struct seq *leader = add_own(&w, 0, 500, 1);
+    struct seq *follower = add_own(&w, 0, 500, 1);
+    for (size_t i = 0; i < 256; i++) {
+        step(&w);
+        assert_int_equal(follower->phase, SEQ_WAITING);
+    }
+    assert_int_equal(leader->n_computed, 256);
+    step(&w);
+    assert_int_equal(follower->phase, SEQ_RUNNING);
+    assert_int_equal(follower->n_cached, 256); /* what the leader had by then: 8 pages */
+    while (sched_at(w.sched, 0))
+        step(&w);
+    assert_int_equal(follower->n_tokens, 501);
+    close_world(&w);
+}
+
 static void a_preempted_sequence_finds_what_it_had_computed(void **state)
 {
     (void)state;
@@ -518,6 +540,7 @@ int main(void)
         cmocka_unit_test(a_stream_of_whole_prompts_does_not_stop_what_decodes),
         cmocka_unit_test(
             followers_wait_for_the_prefix_that_is_being_computed_and_others_do_not),
+        cmocka_unit_test(a_follower_of_a_slow_leader_waits_256_steps_and_no_more),
         cmocka_unit_test(a_preempted_sequence_finds_what_it_had_computed),
         cmocka_unit_test(the_batch_bounds_what_runs),
         cmocka_unit_test(the_youngest_pays_for_a_missing_page_and_waits_in_front),

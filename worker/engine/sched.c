@@ -5,7 +5,11 @@
 
 #include "base/check.h"
 
-enum { PASSES_MAX = 64, FIRST_SHARE = 4 /* of what is left for prompts, a fourth */ };
+enum {
+    PASSES_MAX = 64,
+    DEFERRALS_MAX = 256,
+    FIRST_SHARE = 4, /* of what is left for prompts, a fourth */
+};
 
 /* A prompt's part of the step. */
 struct grant {
@@ -18,7 +22,7 @@ struct sched {
     struct prefix_tree *prefixes;
     struct seq **running; /* [batch] in order of admission */
     size_t n_running;
-    bool owes_decoding; /* whole_prompts: a prompt was completed, a decode step comes next */
+    bool owes_decoding;   /* whole_prompts: a prompt was completed, a decode step comes next */
     struct grant *grants; /* [batch] scratch */
     struct seq **waiting; /* in order of submission, preempted ones in front */
     size_t n_waiting;
@@ -173,7 +177,8 @@ static void admit_waiting(struct sched *s)
         struct seq *seq = s->waiting[i];
         if (short_of_pages && short_of_pages->n_passed >= PASSES_MAX)
             return;
-        if (is_coming(s, seq)) {
+        if (seq->n_deferred < DEFERRALS_MAX && is_coming(s, seq)) {
+            seq->n_deferred++;
             i++;
         } else if (start(s, seq)) {
             take_out(s->waiting, &s->n_waiting, seq);

@@ -41,6 +41,7 @@ struct seq {
     int32_t *pages;           /* [pages of capacity] */
     size_t n_pages;
     size_t n_passed;      /* sequences admitted before it although they came later */
+    size_t n_deferred;    /* steps in which it waited for what another one computes */
     bool was_looked_for;  /* on disk */
     size_t n_pages_saved; /* or found there */
 
