@@ -8,8 +8,13 @@
 #include "engine/kv_disk.h"
 #include "engine/sched.h"
 
-/* Before a step is planned: looks once for each waiting sequence that may now be admitted and
- * whose prefix no running one is about to compute. */
+/*
+ * Before a step is planned: looks once, and once more after a preemption, for each waiting
+ * sequence that may now be admitted, whose prefix no running one is about to compute and whose
+ * pages fit beside those that were loaded for others before it. What decodes waits meanwhile,
+ * so one sequence at most is loaded for in a step; those behind it wait for their turn
+ * (waits_for_disk) instead of computing what lies there.
+ */
 void kv_disk_load_waiting(struct kv_disk *d, struct prefix_tree *t, const struct sched *s,
                           size_t batch);
 

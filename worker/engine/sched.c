@@ -135,6 +135,8 @@ static void preempt(struct sched *s, struct seq *seq)
     stop(s, seq, true);
     seq->phase = SEQ_WAITING;
     seq->n_computed = 0;
+    seq->was_looked_for = false; /* what it had may be gone when its turn comes */
+    seq->n_pages_loaded = 0;
     seq->n_preempted++;
     insert_at(s->waiting, &s->n_waiting, 0, seq);
 }
@@ -177,7 +179,9 @@ static void admit_waiting(struct sched *s)
         struct seq *seq = s->waiting[i];
         if (short_of_pages && short_of_pages->n_passed >= PASSES_MAX)
             return;
-        if (seq->n_deferred < DEFERRALS_MAX && is_coming(s, seq)) {
+        if (seq->waits_for_disk) {
+            i++;
+        } else if (seq->n_deferred < DEFERRALS_MAX && is_coming(s, seq)) {
             seq->n_deferred++;
             i++;
         } else if (start(s, seq)) {

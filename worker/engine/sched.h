@@ -10,12 +10,13 @@
  * step before the next prompt, so that no stream of prompts stops it for ever.
  *
  * Waiting sequences are admitted in order of submission while the batch has a place and the
- * pool has the pages of their tokens. Two kinds let later ones pass: one whose prefix a running
- * sequence is just computing waits for that, DEFERRALS_MAX steps in all at most, and then takes
- * what is there; one that lacks pages lets at most PASSES_MAX others by. When a decoding
- * sequence finds no page, the one admitted last gives its pages back (computed ones stay in the
- * tree while there is room) and waits at the head of the queue; the sequence admitted first is
- * never preempted, so something always finishes.
+ * pool has the pages of their tokens. Three kinds let later ones pass: one whose prefix a
+ * running sequence is just computing waits for that, DEFERRALS_MAX steps in all at most, and
+ * then takes what is there; one that waits_for_disk waits until that is cleared; one that lacks
+ * pages lets at most PASSES_MAX others by. When a decoding sequence finds no page, the one
+ * admitted last gives its pages back (computed ones stay in the tree while there is room) and
+ * waits at the head of the queue; the sequence admitted first is never preempted, so something
+ * always finishes.
  *
  * A pure state machine over sequences, the prefix tree and its KV pool: no clock, no threads.
  */
