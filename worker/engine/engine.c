@@ -117,7 +117,7 @@ void engine_cancel_all(struct engine *eng)
 
 static void finish(struct engine *eng, struct seq *seq, enum finish_reason reason)
 {
-    kv_disk_save_seq(eng->disk, seq, true);
+    kv_disk_save_seq(eng->disk, seq, reason != FINISH_CANCELLED);
     sched_remove(eng->sched, seq);
     seq->reason = reason;
     eng->counters.prompt_tokens += seq->n_prompt;

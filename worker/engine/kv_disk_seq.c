@@ -1,5 +1,7 @@
 #include "engine/kv_disk_seq.h"
 
+enum { END_WAIT_US = 250000 };
+
 /* n_kept: pages that wait in the tree for sequences before it. */
 static bool has_room(const struct prefix_tree *t, const struct seq *seq, size_t n_kept)
 {
@@ -44,7 +46,8 @@ void kv_disk_save_seq(struct kv_disk *d, struct seq *seq, bool ends)
     if (!d)
         return;
     const size_t n = kv_disk_pages_to_save(d, seq->n_cached, seq->n_prompt);
+    const int64_t wait_us = ends ? END_WAIT_US : 0;
     if (seq->n_pages_saved < n && seq->n_pages >= n && seq->n_computed >= n * KV_PAGE_TOKENS)
         seq->n_pages_saved =
-            kv_disk_save(d, seq->salt, seq->tokens, seq->n_pages_saved, seq->pages, n, ends);
+            kv_disk_save(d, seq->salt, seq->tokens, seq->n_pages_saved, seq->pages, n, wait_us);
 }

@@ -19,7 +19,8 @@ void kv_disk_load_waiting(struct kv_disk *d, struct prefix_tree *t, const struct
                           size_t batch);
 
 /* After a step is committed, and once more at its end: hands on what of the sequence's prompt
- * is worth saving. At its end it waits for the writer, for its pages may go afterwards. */
+ * is worth saving. At its end it waits for the writer, for its pages may go afterwards, but a
+ * quarter of a second at most: everything else waits meanwhile. */
 void kv_disk_save_seq(struct kv_disk *d, struct seq *seq, bool ends);
 
 #endif
