@@ -429,10 +429,16 @@ static void cancelling_ends_running_and_waiting_sequences(void **state)
     }
     assert_int_equal(n_with_text, 2);
     assert_int_equal(engine_active(eng), 0);
+    struct engine_counters c = engine_counters(eng);
+    assert_int_equal(c.prompt_tokens + c.cached_tokens + c.generated_tokens, 0);
+    assert_int_equal(c.computed_tokens, 2 * PROMPT); /* that work was done all the same */
     /* What comes after is not touched. */
     const struct seq_request req = request(PROMPT, 3);
     assert_int_equal(engine_submit(eng, &req, NULL), 0);
     assert_int_equal(next_ending(eng).reason, FINISH_LENGTH);
+    c = engine_counters(eng);
+    assert_int_equal(c.prompt_tokens, PROMPT);
+    assert_int_equal(c.generated_tokens, 3);
     engine_close(eng);
 }
 

@@ -125,11 +125,10 @@ struct seq_result {
 struct engine_counters {
     uint64_t steps;
     uint64_t rows;
-    uint64_t prompt_tokens; /* of finished sequences */
-    uint64_t
-        computed_tokens; /* prompt rows computed, recomputation after preemption included */
-    uint64_t cached_tokens;
-    uint64_t generated_tokens;
+    /* Prompt rows computed, recomputation after preemption and cancelled prompts included. */
+    uint64_t computed_tokens;
+    /* Of sequences that finished and were not cancelled. */
+    uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t preemptions;
     struct prefix_counters prefix;
     struct kv_disk_counters disk; /* its loaded tokens are among the cached ones */
@@ -158,7 +157,8 @@ int engine_check(const struct engine *eng, const struct seq_request *req, struct
  * outside the vocabulary. ERR_INVALID with ERR_JOB. Thread: any. */
 int engine_check_tokens(const struct model *m, const struct seq_request *req, struct err *e);
 size_t engine_active(const struct engine *eng); /* submitted, result not yet collected */
-bool engine_has_room(const struct engine *eng); /* another sequence would run at once */
+/* Fewer sequences run or wait than batch. */
+bool engine_has_room(const struct engine *eng);
 
 /* Tells the cache of a prompt that will be submitted later, so that its prefix is kept.
  * ERR_NOMEM only; end it with engine_unwant (accepts NULL) once the prompt is submitted or
