@@ -44,7 +44,7 @@ struct engine_options {
     bool evicts_by_demand;    /* what queued prompts need goes last */
     bool shared_attention;    /* rows of several sequences read a shared page together */
     bool whole_prompts;       /* no chunks: a prompt runs alone until it is done */
-    /* Prefixes kept from run to run; needs prefix_cache. */
+    /* Prefixes kept from run to run; needs prefix_cache and a context of a page or more. */
     const char *kv_disk;       /* folder; NULL or "": none. Borrowed until engine_open ends. */
     uint64_t kv_disk_bytes;    /* of its files at most */
     size_t kv_disk_tokens_min; /* shorter prefixes are not worth a file */
@@ -137,8 +137,9 @@ struct engine_counters {
     int64_t decode_us;
 };
 
-/* The model is borrowed and must outlive the engine. Weights are packed here: afterwards the
- * caller may drop the model's own (model_drop_weights). */
+/* ERR_CONFIG when an option is out of range, or weights, KV pool and activations are more than
+ * the machine's memory. The model is borrowed and must outlive the engine. Weights are packed
+ * here: afterwards the caller may drop the model's own (model_drop_weights). */
 int engine_open(const struct model *m, const struct engine_options *options,
                 struct engine **out, struct err *e);
 void engine_close(struct engine *eng);
