@@ -107,7 +107,7 @@ struct seq_result {
     const char *text; /* decoded bytes, cut before the stop string */
     size_t text_bytes;
     size_t n_prompt;
-    size_t n_cached;       /* prompt tokens that came from the prefix cache */
+    size_t n_cached;       /* prompt tokens found in the prefix cache when first admitted */
     enum prefix_miss miss; /* why the token at miss_at was not among them */
     size_t miss_at;
     size_t n_steps;  /* engine steps that computed a row of it */
