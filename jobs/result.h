@@ -6,6 +6,9 @@
  * admitted -> first computed row; prefill = first computed row -> first token; ttft =
  * group_wait + prefill; decode = first -> last token; e2e = admitted -> last token. Turnaround
  * is the store's: submitted -> row durable.
+ *
+ * Tokens: cached = found in the prefix cache when the job was first admitted; computed = the
+ * rest of the prompt. What is found or computed once more after a preemption is in neither.
  */
 #ifndef SHEAF_RESULT_H
 #define SHEAF_RESULT_H

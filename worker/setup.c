@@ -231,11 +231,13 @@ static void say_totals(const struct setup *setup, const struct settings *s,
              c.prompt_tokens ? 100.0 * (double)c.cached_tokens / (double)c.prompt_tokens : 0.0,
              (unsigned long long)t->completion_tokens, busy_s);
     if (*s->kv_disk)
-        log_info("%s: %llu tokens loaded from %llu files in %.2f s; %llu files saved, %llu not "
-                 "usable",
-                 s->kv_disk, (unsigned long long)c.disk.tokens_loaded,
-                 (unsigned long long)c.disk.files_loaded, (double)c.disk.load_us / 1e6,
-                 (unsigned long long)c.disk.files_saved, (unsigned long long)c.disk.files_bad);
+        log_info(
+            "%s: %llu tokens loaded from %llu files in %.2f s; %llu files saved, %llu given "
+            "up, %llu not usable",
+            s->kv_disk, (unsigned long long)c.disk.tokens_loaded,
+            (unsigned long long)c.disk.files_loaded, (double)c.disk.load_us / 1e6,
+            (unsigned long long)c.disk.files_saved, (unsigned long long)c.disk.files_given_up,
+            (unsigned long long)c.disk.files_bad);
     if (c.prefix.pages_evicted_wanted > 0)
         log_info("%llu KV pages that queued jobs wanted had to go; raise kv.mb to keep them",
                  (unsigned long long)c.prefix.pages_evicted_wanted);

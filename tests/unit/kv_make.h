@@ -15,6 +15,7 @@
 #include "engine/kv_disk.h"
 
 enum { POOL_PAGES = 24, PAGE = KV_PAGE_TOKENS, PREFIX_PAGES = 20 };
+enum { LONG_WAIT_US = 600000000 }; /* longer than any disk takes */
 
 static const char model_a[] =
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -139,7 +140,7 @@ static inline void save_pages(struct kv_world *w, uint64_t seed, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         fill_page(w->pool, &w->options.shape, w->pages[i], seed + i);
-    assert_int_equal(kv_disk_save(w->disk, NULL, w->tokens, 0, w->pages, n, true), n);
+    assert_int_equal(kv_disk_save(w->disk, NULL, w->tokens, 0, w->pages, n, LONG_WAIT_US), n);
 }
 
 /* Loads what there is of n pages, from first on, into the pages of the same places, and

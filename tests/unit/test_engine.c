@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "base/limits.h"
 #include "base/rng.h"
@@ -406,6 +407,56 @@ static void the_chunk_is_the_smallest_that_is_nearly_as_fast_as_any(void **state
     assert_int_equal(calibration_chunk(&c), 16);
 }
 
+/* The pool alone would fit; with the weights it does not. */
+static void more_memory_than_the_machine_has_is_a_configuration_error(void **state)
+{
+    (void)state;
+    const size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGE_SIZE);
+    const size_t kv_bytes[] = {machine, (size_t)1 << 40, machine / 64};
+    for (size_t i = 0; i < 3; i++) {
+        const struct engine_options o = {.n_threads = 1,
+                                         .batch = 2,
+                                         .step_tokens = 16,
+                                         .chunk_tokens = 8,
+                                         .kv_bytes = kv_bytes[i]};
+        struct engine *eng = NULL;
+        struct err e = {0};
+        const bool fits = i == 2; /* the twin */
+        assert_int_equal(engine_open(model, &o, &eng, &e), fits ? 0 : ERR_CONFIG);
+        char has[64];
+        snprintf(has, sizeof has, "the machine has %zu MiB; lower kv.mb", machine >> 20);
+        assert_int_equal(strstr(e.text, has) != NULL, !fits);
+        engine_close(eng);
+    }
+}
+
+static void a_context_shorter_than_a_page_leaves_the_disk_off(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/sheaf-engine-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    for (size_t context = 31; context <= 32; context++) {
+        const struct engine_options o = {.n_threads = 1,
+                                         .batch = 2,
+                                         .step_tokens = 16,
+                                         .chunk_tokens = 8,
+                                         .context = context,
+                                         .prefix_cache = true,
+                                         .prefix_tokens_min = 1,
+                                         .kv_disk = folder,
+                                         .kv_disk_bytes = 1 << 28};
+        struct engine *eng = NULL;
+        assert_int_equal(engine_open(model, &o, &eng, NULL), 0);
+        struct seq_request req = request(8, 30);
+        for (size_t i = 0; i < 2; i++) {
+            assert_int_equal(engine_submit(eng, &req, NULL), 0);
+            assert_int_equal(next_ending(eng).reason, FINISH_CONTEXT);
+        }
+        engine_close(eng);
+    }
+    assert_int_equal(rmdir(folder), 0); /* a prompt of 8 tokens leaves no file */
+}
+
 /* ------------------------------------------------------------------ leaving early */
 
 static void cancelling_ends_running_and_waiting_sequences(void **state)
@@ -429,10 +480,16 @@ static void cancelling_ends_running_and_waiting_sequences(void **state)
     }
     assert_int_equal(n_with_text, 2);
     assert_int_equal(engine_active(eng), 0);
+    struct engine_counters c = engine_counters(eng);
+    assert_int_equal(c.prompt_tokens + c.cached_tokens + c.generated_tokens, 0);
+    assert_int_equal(c.computed_tokens, 2 * PROMPT); /* that work was done all the same */
     /* What comes after is not touched. */
     const struct seq_request req = request(PROMPT, 3);
     assert_int_equal(engine_submit(eng, &req, NULL), 0);
     assert_int_equal(next_ending(eng).reason, FINISH_LENGTH);
+    c = engine_counters(eng);
+    assert_int_equal(c.prompt_tokens, PROMPT);
+    assert_int_equal(c.generated_tokens, 3);
     engine_close(eng);
 }
 
@@ -529,6 +586,8 @@ int main(void)
         cmocka_unit_test(a_job_larger_than_the_pool_is_refused_and_its_neighbour_runs),
         cmocka_unit_test(ids_outside_the_vocabulary_are_job_errors),
         cmocka_unit_test(options_out_of_range_are_configuration_errors),
+        cmocka_unit_test(more_memory_than_the_machine_has_is_a_configuration_error),
+        cmocka_unit_test(a_context_shorter_than_a_page_leaves_the_disk_off),
         cmocka_unit_test(without_a_chunk_size_the_engine_measures_one_and_answers_the_same),
         cmocka_unit_test(the_chunk_is_the_smallest_that_is_nearly_as_fast_as_any),
         cmocka_unit_test(cancelling_ends_running_and_waiting_sequences),

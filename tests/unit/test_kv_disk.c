@@ -120,7 +120,7 @@ static void saving_without_waiting_comes_to_its_end_in_several_calls(void **stat
     size_t n_calls = 0;
     for (size_t at = 0; at < PREFIX_PAGES; n_calls++) {
         const size_t before = at;
-        at = kv_disk_save(w->disk, NULL, w->tokens, at, w->pages, PREFIX_PAGES, false);
+        at = kv_disk_save(w->disk, NULL, w->tokens, at, w->pages, PREFIX_PAGES, 0);
         assert_true(at >= before && (at % 8 == 0 || at == PREFIX_PAGES));
     }
     reopen_world(w);
@@ -170,7 +170,8 @@ static void names_are_the_chain_that_is_described(void **state)
         memcpy(bytes + 64, w->tokens + i * PAGE, PAGE * 4);
         hex_of(bytes, sizeof bytes, hash);
     }
-    assert_int_equal(kv_disk_save(w->disk, "tenant", w->tokens, 0, w->pages, 3, true), 3);
+    assert_int_equal(kv_disk_save(w->disk, "tenant", w->tokens, 0, w->pages, 3, LONG_WAIT_US),
+                     3);
     reopen_world(w);
     char path[192];
     snprintf(path, sizeof path, "%s/%s.kv", w->folder, hash);

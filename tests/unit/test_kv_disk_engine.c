@@ -262,6 +262,8 @@ static void expect_same_answers(const struct nights *w, const struct night *nigh
     assert_memory_equal(night->tokens, w->computed.tokens, sizeof night->tokens);
 }
 
+/* How much is saved in time, and from when on loading is the slower way, is up to the machine;
+ * the first file found is always tried, and every token is either loaded or computed. */
 static void the_second_night_loads_what_the_first_computed(void **state)
 {
     struct nights *w = *state;
@@ -270,15 +272,19 @@ static void the_second_night_loads_what_the_first_computed(void **state)
     expect_same_answers(w, &first);
     assert_int_equal(first.counters.computed_tokens, w->computed.counters.computed_tokens);
     assert_int_equal(first.counters.disk.tokens_loaded, 0);
-    assert_true(first.counters.disk.files_saved >= DOCUMENTS);
+    assert_true(first.counters.disk.files_saved > 0);
+    assert_true(first.counters.disk.files_saved + first.counters.disk.files_given_up >=
+                DOCUMENTS);
     spend(w, w->folder, &second);
     expect_same_answers(w, &second);
-    assert_int_equal(second.counters.disk.files_loaded, DOCUMENTS);
-    assert_int_equal(second.counters.disk.tokens_loaded, DOCUMENTS * 4 * PAGE);
-    assert_int_equal(second.counters.disk.files_saved, 0);
+    const size_t n_loaded = second.counters.disk.tokens_loaded;
+    assert_in_range(second.counters.disk.files_loaded, 1, DOCUMENTS);
+    assert_int_equal(n_loaded, second.counters.disk.files_loaded * 4 * PAGE);
+    if (first.counters.disk.files_given_up == 0)
+        assert_int_equal(second.counters.disk.files_saved, 0);
     assert_int_equal(second.counters.computed_tokens,
-                     w->computed.counters.computed_tokens - DOCUMENTS * 4 * PAGE);
-    assert_int_equal(second.n_cached, w->computed.n_cached + DOCUMENTS * 4 * PAGE);
+                     w->computed.counters.computed_tokens - n_loaded);
+    assert_int_equal(second.n_cached, w->computed.n_cached + n_loaded);
 }
 
 static void in_a_pool_that_is_too_small_nights_are_the_same(void **state)
@@ -346,7 +352,7 @@ static void a_night_over_bad_files_says_so_and_computes(void **state)
         spend(w, w->folder, &night);
         const char *text = listen_end(&said);
         expect_same_answers(w, &night);
-        assert_true(night.counters.disk.files_bad >= DOCUMENTS);
+        assert_true(night.counters.disk.files_bad > 0);
         assert_int_equal(count_of(text, "is ignored"), night.counters.disk.files_bad);
         assert_true(night.counters.disk.files_saved >= DOCUMENTS); /* in their place */
         spend(w, w->folder, &night);

@@ -50,13 +50,23 @@ ssize_t write(int fd, const void *bytes, size_t n)
     return syscall(SYS_write, fd, bytes, n);
 }
 
+static pthread_mutex_t stuck = PTHREAD_MUTEX_INITIALIZER; /* while held, no sync comes back */
+
 int fsync(int fd)
 {
+    pthread_mutex_lock(&stuck);
+    pthread_mutex_unlock(&stuck);
     return strikes() ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
+static atomic_int strays_taken; /* so many renames find their file removed */
+
 int renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
+    if (atomic_load(&strays_taken) > 0) {
+        atomic_fetch_sub(&strays_taken, 1);
+        unlinkat(from_fd, from, 0);
+    }
     return strikes() ? -1 : (int)syscall(SYS_renameat, from_fd, from, to_fd, to);
 }
 
@@ -108,6 +118,23 @@ static void a_failing_call_is_said_once_and_ends_saving(void **state)
     }
 }
 
+/* Two files are in the writer's hands, the third has to wait and then is given up. */
+static void behind_a_disk_that_hangs_saving_is_given_up_and_counted(void **state)
+{
+    struct kv_world *w = *state;
+    pthread_mutex_lock(&stuck);
+    assert_int_equal(kv_disk_save(w->disk, NULL, w->tokens, 0, w->pages, 20, 0), 16);
+    assert_int_equal(kv_disk_counters(w->disk).files_given_up, 0); /* it may come again */
+    assert_int_equal(kv_disk_save(w->disk, NULL, w->tokens, 16, w->pages, 20, 1000), 16);
+    assert_int_equal(kv_disk_counters(w->disk).files_given_up, 1);
+    pthread_mutex_unlock(&stuck);
+    assert_int_equal(kv_disk_save(w->disk, NULL, w->tokens, 16, w->pages, 20, LONG_WAIT_US),
+                     20);
+    assert_int_equal(kv_disk_counters(w->disk).files_given_up, 1);
+    reopen_world(w);
+    assert_int_equal(each_entry(w->folder, NULL), 3);
+}
+
 static void after_a_failure_nothing_more_is_saved_but_loading_goes_on(void **state)
 {
     struct kv_world *w = *state;
@@ -118,7 +145,7 @@ static void after_a_failure_nothing_more_is_saved_but_loading_goes_on(void **sta
     plan.error = EIO;
     atomic_store(&plan.countdown, 1);
     save_pages(w, 7, 20); /* [8, 16) fails; [16, 20) is not tried */
-    assert_int_equal(kv_disk_save(w->disk, "x", w->tokens, 0, w->pages, 20, true), 20);
+    assert_int_equal(kv_disk_save(w->disk, "x", w->tokens, 0, w->pages, 20, LONG_WAIT_US), 20);
     assert_int_equal(load_pages(w, 7, 0, 20), 8);
     close_world(w);
     assert_int_equal(count_of(listen_end(&said), "\n"), 1);
@@ -169,6 +196,26 @@ static void the_file_of_a_living_writer_is_no_stray(void **state)
     assert_int_equal(each_entry(w->folder, NULL), 0);
 }
 
+static void
+a_file_taken_for_a_stray_is_written_again_and_the_second_time_ends_saving(void **state)
+{
+    struct kv_world *w = *state;
+    atomic_store(&strays_taken, 1);
+    save_pages(w, 7, 8);
+    reopen_world(w);
+    assert_int_equal(atomic_load(&strays_taken), 0);
+    assert_int_equal(load_pages(w, 7, 0, 8), 8);
+    struct said said;
+    listen_begin(&said);
+    atomic_store(&strays_taken, 2);
+    save_pages(w, 7, 16); /* its second file */
+    close_world(w);
+    const char *text = listen_end(&said);
+    assert_int_equal(count_of(text, "No such file or directory"), 1);
+    assert_int_equal(each_entry(w->folder, NULL), 1);
+    open_world(w);
+}
+
 /* ------------------------------------------------------------------ the folder */
 
 /* SIGXFSZ would end the program, were it not for the writer's signal mask. */
@@ -185,7 +232,7 @@ static void a_file_size_limit_is_a_full_disk(void **state)
     listen_begin(&said);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     save_pages(w, 7, 16);
-    kv_disk_save(w->disk, "x", w->tokens, 0, w->pages, 16, true);
+    kv_disk_save(w->disk, "x", w->tokens, 0, w->pages, 16, LONG_WAIT_US);
     assert_int_equal(load_pages(w, 7, 0, 2), 2);
     close_world(w);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
@@ -434,7 +481,7 @@ static void *race(void *context)
         }
         for (size_t k = 0; k < 16; k++)
             fill_page(w->pool, &w->options.shape, w->pages[k], (uint64_t)round % 5 * 100 + k);
-        kv_disk_save(w->disk, NULL, w->tokens, 0, w->pages, 16, true);
+        kv_disk_save(w->disk, NULL, w->tokens, 0, w->pages, 16, LONG_WAIT_US);
     }
     return NULL;
 }
@@ -475,9 +522,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failing_call_is_said_once_and_ends_saving),
+        TEST(behind_a_disk_that_hangs_saving_is_given_up_and_counted),
         TEST(after_a_failure_nothing_more_is_saved_but_loading_goes_on),
         cmocka_unit_test(a_killed_worker_leaves_nothing_that_harms),
         TEST(the_file_of_a_living_writer_is_no_stray),
+        TEST(a_file_taken_for_a_stray_is_written_again_and_the_second_time_ends_saving),
         TEST(a_file_size_limit_is_a_full_disk),
         TEST(a_folder_that_goes_away_ends_saving),
         TEST(a_folder_that_cannot_be_or_is_open_to_others_is_refused),

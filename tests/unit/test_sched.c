@@ -220,7 +220,7 @@ static void the_prompt_admitted_first_always_gets_a_quarter(void **state)
     close_world(&w);
 }
 
-static void whole_prompts_run_alone_one_after_another(void **state)
+static void whole_prompts_run_alone_and_one_decode_step_comes_between_them(void **state)
 {
     (void)state;
     struct world w;
@@ -229,18 +229,34 @@ static void whole_prompts_run_alone_one_after_another(void **state)
     step(&w);
     struct seq *b = add(&w, 100, 5);
     struct seq *c = add(&w, 3, 5);
-    const struct seq *const order[] = {b, b, c};
-    static const size_t rows[] = {64, 36, 3};
-    for (size_t i = 0; i < 3; i++) {
+    /* The prompt of a was completed, so a decodes once; then b, in two steps; a and b decode
+     * once; then c; then there is no prompt any more and all decode. */
+    const struct seq *const first[] = {a, b, b, a, c, a, a};
+    static const size_t segments[] = {1, 1, 1, 2, 1, 3, 3};
+    static const size_t rows[] = {1, 64, 36, 2, 3, 3, 3};
+    for (size_t i = 0; i < 7; i++) {
         sched_plan_step(w.sched, &w.plan);
-        assert_int_equal(w.plan.n_segments, 1);
-        assert_ptr_equal(w.plan.segments[0].seq, order[i]);
+        assert_int_equal(w.plan.n_segments, segments[i]);
+        assert_ptr_equal(w.plan.segments[0].seq, first[i]);
         assert_int_equal(w.plan.n_rows, rows[i]);
         carry_out(&w);
     }
-    sched_plan_step(w.sched, &w.plan);
-    assert_int_equal(w.plan.n_rows, 3); /* all decode again */
-    assert_ptr_equal(w.plan.segments[0].seq, a);
+    close_world(&w);
+}
+
+static void a_stream_of_whole_prompts_does_not_stop_what_decodes(void **state)
+{
+    (void)state;
+    struct world w;
+    open_limits(&w, 64, (struct sched_limits){3, 64, 16, true}, false);
+    struct seq *a = add(&w, 2, 20);
+    for (size_t i = 0; i < 50; i++) {
+        add(&w, 30, 1); /* one more prompt in each step than can be computed in it */
+        step(&w);
+    }
+    assert_int_equal(a->phase, SEQ_DONE);
+    assert_int_equal(a->n_tokens, 22);
+    assert_true(sched_n_waiting(w.sched) > 0); /* there was always a prompt */
     close_world(&w);
 }
 
@@ -266,6 +282,28 @@ static void followers_wait_for_the_prefix_that_is_being_computed_and_others_do_n
     assert_int_not_equal(follower->pages[3], leader->pages[3]);
     assert_int_equal(w.plan.n_rows, 2 + 5); /* two decode, the follower computes the rest */
     carry_out(&w);
+    close_world(&w);
+}
+
+/* The leader computes one row a step, in all of which more of the prefix is coming. */
+static void a_follower_of_a_slow_leader_waits_256_steps_and_no_more(void **state)
+{
+    (void)state;
+    struct world w;
+    open_limits(&w, 64, (struct sched_limits){8, 64, 1, false}, true);
+    struct seq *leader = add_own(&w, 0, 500, 1);
+    struct seq *follower = add_own(&w, 0, 500, 1);
+    for (size_t i = 0; i < 256; i++) {
+        step(&w);
+        assert_int_equal(follower->phase, SEQ_WAITING);
+    }
+    assert_int_equal(leader->n_computed, 256);
+    step(&w);
+    assert_int_equal(follower->phase, SEQ_RUNNING);
+    assert_int_equal(follower->n_cached, 256); /* what the leader had by then: 8 pages */
+    while (sched_at(w.sched, 0))
+        step(&w);
+    assert_int_equal(follower->n_tokens, 501);
     close_world(&w);
 }
 
@@ -498,9 +536,11 @@ int main(void)
         cmocka_unit_test(small_ones_pass_one_that_lacks_pages_but_not_for_ever),
         cmocka_unit_test(a_short_prompt_does_not_wait_for_a_long_one),
         cmocka_unit_test(the_prompt_admitted_first_always_gets_a_quarter),
-        cmocka_unit_test(whole_prompts_run_alone_one_after_another),
+        cmocka_unit_test(whole_prompts_run_alone_and_one_decode_step_comes_between_them),
+        cmocka_unit_test(a_stream_of_whole_prompts_does_not_stop_what_decodes),
         cmocka_unit_test(
             followers_wait_for_the_prefix_that_is_being_computed_and_others_do_not),
+        cmocka_unit_test(a_follower_of_a_slow_leader_waits_256_steps_and_no_more),
         cmocka_unit_test(a_preempted_sequence_finds_what_it_had_computed),
         cmocka_unit_test(the_batch_bounds_what_runs),
         cmocka_unit_test(the_youngest_pays_for_a_missing_page_and_waits_in_front),

@@ -117,13 +117,15 @@ void engine_cancel_all(struct engine *eng)
 
 static void finish(struct engine *eng, struct seq *seq, enum finish_reason reason)
 {
-    kv_disk_save_seq(eng->disk, seq, true);
+    kv_disk_save_seq(eng->disk, seq, reason != FINISH_CANCELLED);
     sched_remove(eng->sched, seq);
     seq->reason = reason;
-    eng->counters.prompt_tokens += seq->n_prompt;
-    eng->counters.cached_tokens += seq->n_cached;
-    eng->counters.generated_tokens += seq_n_output(seq);
     eng->counters.preemptions += seq->n_preempted;
+    if (reason != FINISH_CANCELLED) {
+        eng->counters.prompt_tokens += seq->n_prompt;
+        eng->counters.cached_tokens += seq->n_cached;
+        eng->counters.generated_tokens += seq_n_output(seq);
+    }
     ASSERT(eng->n_done < eng->done_capacity);
     eng->done[eng->n_done++] = seq;
 }

@@ -44,7 +44,7 @@ struct engine_options {
     bool evicts_by_demand;    /* what queued prompts need goes last */
     bool shared_attention;    /* rows of several sequences read a shared page together */
     bool whole_prompts;       /* no chunks: a prompt runs alone until it is done */
-    /* Prefixes kept from run to run; needs prefix_cache. */
+    /* Prefixes kept from run to run; needs prefix_cache and a context of a page or more. */
     const char *kv_disk;       /* folder; NULL or "": none. Borrowed until engine_open ends. */
     uint64_t kv_disk_bytes;    /* of its files at most */
     size_t kv_disk_tokens_min; /* shorter prefixes are not worth a file */
@@ -107,7 +107,7 @@ struct seq_result {
     const char *text; /* decoded bytes, cut before the stop string */
     size_t text_bytes;
     size_t n_prompt;
-    size_t n_cached;       /* prompt tokens that came from the prefix cache */
+    size_t n_cached;       /* prompt tokens found in the prefix cache when first admitted */
     enum prefix_miss miss; /* why the token at miss_at was not among them */
     size_t miss_at;
     size_t n_steps;  /* engine steps that computed a row of it */
@@ -125,11 +125,10 @@ struct seq_result {
 struct engine_counters {
     uint64_t steps;
     uint64_t rows;
-    uint64_t prompt_tokens; /* of finished sequences */
-    uint64_t
-        computed_tokens; /* prompt rows computed, recomputation after preemption included */
-    uint64_t cached_tokens;
-    uint64_t generated_tokens;
+    /* Prompt rows computed, recomputation after preemption and cancelled prompts included. */
+    uint64_t computed_tokens;
+    /* Of sequences that finished and were not cancelled. */
+    uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t preemptions;
     struct prefix_counters prefix;
     struct kv_disk_counters disk; /* its loaded tokens are among the cached ones */
@@ -138,8 +137,9 @@ struct engine_counters {
     int64_t decode_us;
 };
 
-/* The model is borrowed and must outlive the engine. Weights are packed here: afterwards the
- * caller may drop the model's own (model_drop_weights). */
+/* ERR_CONFIG when an option is out of range, or weights, KV pool and activations are more than
+ * the machine's memory. The model is borrowed and must outlive the engine. Weights are packed
+ * here: afterwards the caller may drop the model's own (model_drop_weights). */
 int engine_open(const struct model *m, const struct engine_options *options,
                 struct engine **out, struct err *e);
 void engine_close(struct engine *eng);
@@ -158,7 +158,8 @@ int engine_check(const struct engine *eng, const struct seq_request *req, struct
  * outside the vocabulary. ERR_INVALID with ERR_JOB. Thread: any. */
 int engine_check_tokens(const struct model *m, const struct seq_request *req, struct err *e);
 size_t engine_active(const struct engine *eng); /* submitted, result not yet collected */
-bool engine_has_room(const struct engine *eng); /* another sequence would run at once */
+/* Fewer sequences run or wait than batch. */
+bool engine_has_room(const struct engine *eng);
 
 /* Tells the cache of a prompt that will be submitted later, so that its prefix is kept.
  * ERR_NOMEM only; end it with engine_unwant (accepts NULL) once the prompt is submitted or

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "engine/calibrate.h"
 #include "engine/engine_int.h"
 #include "engine/memory.h"
@@ -51,6 +52,22 @@ static size_t choose_pages(const struct engine_options *o, const struct kvpool_s
     return wanted < affordable || affordable == 0 ? wanted : affordable;
 }
 
+/* Memory is taken without being reserved, so too much of it would be found out by the kernel's
+ * killer, hours later. */
+static int check_memory(const struct engine *eng, size_t activations_bytes, struct err *e)
+{
+    const size_t machine = memory_machine_bytes();
+    const size_t weights = eng->weights.block_bytes, kv = eng->options.kv_bytes;
+    if (machine == 0 || (weights <= machine && activations_bytes <= machine - weights &&
+                         kv <= machine - weights - activations_bytes))
+        return 0;
+    return ERR_SET(e, ERR_CONFIG,
+                   "weights, KV cache and activations take %zu MiB, %zu of them the KV cache; "
+                   "the machine has %zu MiB; lower kv.mb",
+                   (weights >> 20) + (kv >> 20) + (activations_bytes >> 20), kv >> 20,
+                   machine >> 20);
+}
+
 static int open_kvpool(struct engine *eng, struct err *e)
 {
     const struct model_config *c = &eng->model->config;
@@ -66,6 +83,7 @@ static int open_kvpool(struct engine *eng, struct err *e)
                        "kv.mb gives %zu KV pages of %zu KiB; at least 1 is needed",
                        shape.n_pages, kvpool_page_bytes(&shape) >> 10);
     eng->options.kv_bytes = shape.n_pages * kvpool_page_bytes(&shape);
+    TRY(check_memory(eng, 0, e));
     return kvpool_open(&shape, &eng->kvpool, e);
 }
 
@@ -75,6 +93,11 @@ static int open_disk(struct engine *eng, struct err *e)
     const struct model_config *c = &eng->model->config;
     if (!o->prefix_cache || !o->kv_disk || !*o->kv_disk)
         return 0;
+    if (o->context < KV_PAGE_TOKENS) {
+        log_warn("a context of %zu tokens fills no KV page of %d; kv.disk is not used",
+                 o->context, KV_PAGE_TOKENS);
+        return 0;
+    }
     const struct kv_disk_options disk = {
         .folder = o->kv_disk,
         .bytes_max = o->kv_disk_bytes,
@@ -112,6 +135,7 @@ static int open_parts(struct engine *eng, struct err *e)
     TRY(pool_open(o->n_threads, &eng->threads, e));
     TRY(open_kvpool(eng, e));
     TRY(open_forward(eng, e));
+    TRY(check_memory(eng, forward_bytes(eng->forward), e));
     if (o->chunk_tokens == 0) {
         TRY(calibrate_steps(eng->forward, eng->kvpool, o->step_tokens, &eng->calibration, e));
         o->chunk_tokens = calibration_chunk(&eng->calibration);

@@ -176,7 +176,11 @@ int kv_disk_open(const struct kv_disk_options *o, struct kvpool *pool, struct kv
     d->page_bytes = kvpool_page_bytes(&o->shape);
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->queued, NULL);
-    pthread_cond_init(&d->taken, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&d->taken, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     int rc = 0;
     TRY_OUT(rc, kv_identity_init(&d->id, o->model_sha256, o->kernels, o->activations, &o->shape,
                                  e));
@@ -232,13 +236,23 @@ static void fill_slot(struct kv_disk *d, struct slot *slot, const struct kv_piec
     kv_file_make_head(&d->id, piece, slot->data, slot->head);
 }
 
+/* Under the lock: until a slot is free, or that time of the monotonic clock has come. */
+static void wait_for_slot(struct kv_disk *d, int64_t until_us)
+{
+    const struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
+                                   .tv_nsec = (long)(until_us % 1000000) * 1000};
+    int rc = 0;
+    while (rc == 0 && !d->broken && d->n_queued == SLOTS)
+        rc = pthread_cond_timedwait(&d->taken, &d->lock, &until);
+}
+
 static enum handed hand_over(struct kv_disk *d, const struct kv_piece *piece,
-                             const int32_t *pages, bool wait)
+                             const int32_t *pages, int64_t until_us)
 {
     pthread_mutex_lock(&d->lock);
     const bool known = is_queued(d, piece->chain.hash);
-    while (wait && !known && !d->broken && d->n_queued == SLOTS)
-        pthread_cond_wait(&d->taken, &d->lock);
+    if (!known && until_us > 0)
+        wait_for_slot(d, until_us);
     const bool broken = d->broken, full = d->n_queued == SLOTS;
     struct slot *slot = &d->slots[(d->first_slot + d->n_queued) % SLOTS];
     pthread_mutex_unlock(&d->lock);
@@ -256,9 +270,17 @@ static enum handed hand_over(struct kv_disk *d, const struct kv_piece *piece,
     return HANDED_OVER;
 }
 
-size_t kv_disk_save(struct kv_disk *d, const char *salt, const int32_t *tokens,
-                    size_t first_page, const int32_t *pages, size_t n_pages, bool wait)
+static void count_given_up(struct kv_disk *d, size_t n_pages)
 {
+    pthread_mutex_lock(&d->lock);
+    d->counters.files_given_up += (n_pages + KV_FILE_PAGES - 1) / KV_FILE_PAGES;
+    pthread_mutex_unlock(&d->lock);
+}
+
+size_t kv_disk_save(struct kv_disk *d, const char *salt, const int32_t *tokens,
+                    size_t first_page, const int32_t *pages, size_t n_pages, int64_t wait_us)
+{
+    const int64_t until_us = wait_us > 0 ? clock_mono_us() + wait_us : 0;
     const size_t n = n_pages < d->pages_max ? n_pages : d->pages_max;
     struct kv_piece piece = {.tokens = tokens};
     if (n * KV_PAGE_TOKENS < d->tokens_min || first_page >= n ||
@@ -274,9 +296,11 @@ size_t kv_disk_save(struct kv_disk *d, const char *salt, const int32_t *tokens,
         if (piece.end_page <= first_page ||
             kv_folder_touch(&d->folder, piece.chain.hash, last_use(piece.first_page)))
             continue;
-        const enum handed handed = hand_over(d, &piece, pages, wait);
+        const enum handed handed = hand_over(d, &piece, pages, until_us);
         if (handed == HANDED_NEVER)
             return n_pages;
+        if (handed == HANDED_LATER && wait_us > 0)
+            count_given_up(d, n - piece.first_page);
         if (handed == HANDED_LATER)
             return piece.first_page > first_page ? piece.first_page : first_page;
     }

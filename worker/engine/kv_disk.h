@@ -33,7 +33,7 @@ struct kv_disk_options {
     const char *folder;
     uint64_t bytes_max; /* of all files together */
     size_t tokens_min;  /* shorter prefixes are neither saved nor loaded */
-    size_t context;     /* longest prefix, in tokens */
+    size_t context;     /* longest prefix, in tokens; a page at least */
     const char *model_sha256;
     const char *kernels; /* name of the kernel set */
     enum act_kind activations;
@@ -42,8 +42,9 @@ struct kv_disk_options {
 
 struct kv_disk_counters {
     uint64_t files_saved, files_loaded;
-    uint64_t files_bad;     /* found and not usable */
-    uint64_t files_removed; /* to keep the bound */
+    uint64_t files_bad;      /* found and not usable */
+    uint64_t files_removed;  /* to keep the bound */
+    uint64_t files_given_up; /* not written for the writer was too slow */
     uint64_t bytes_saved, bytes_loaded;
     uint64_t tokens_loaded;
     int64_t load_us;
@@ -60,10 +61,11 @@ void kv_disk_close(struct kv_disk *d);
  * committed; whole files that are there already count as used. pages: [n_pages], from the
  * prefix's first page on. Returns how far it came, n_pages when there is nothing left to do:
  * the writer takes a few files at a time, so call it again after the next step with what it
- * returned, or wait for the writer.
+ * returned, or wait for the writer: wait_us at most in all, and what the writer has not taken
+ * by then is given up and counted. 0: no wait, nothing is given up.
  */
 size_t kv_disk_save(struct kv_disk *d, const char *salt, const int32_t *tokens,
-                    size_t first_page, const int32_t *pages, size_t n_pages, bool wait);
+                    size_t first_page, const int32_t *pages, size_t n_pages, int64_t wait_us);
 
 /* How many pages of a prompt whose first n_found tokens came from the tree are worth saving,
  * once they are committed: what it shares with another prompt; and when as much as

@@ -1,4 +1,4 @@
-/* Disk to tree: the one place that knows both. */
+/* Loading: what the files of a prefix hold becomes pages of the tree. */
 #include "base/check.h"
 #include "engine/kv_disk.h"
 

@@ -11,9 +11,12 @@
  * The name is stable over processes and machines: a chain of SHA-256 over everything that the
  * bits of a page depend on:
  *
- *     identity  = SHA-256(format version, program version, model file, kernel set, formats,
- * shape) hash[0]   = SHA-256(identity, SHA-256(salt)) hash[n]   = SHA-256(hash[n - 1], the 32
- * tokens of page n - 1)     the name of [.., n)
+ *     identity  SHA-256(format version, program version, model file, kernel set,
+ *                       formats, shape)
+ *
+ *     hash[0]   SHA-256(identity, SHA-256(salt))
+ *
+ *     hash[n]   SHA-256(hash[n - 1], the 32 tokens of page n - 1): the name of [.., n)
  *
  * All hashes are 64 digits of hex; tokens are int32. The file, all numbers little-endian:
  *

@@ -144,20 +144,33 @@ bool kv_folder_remove(const struct kv_folder *f, const char *name)
     return unlinkat(f->fd, entry, 0) == 0 || errno == ENOENT;
 }
 
+/* A worker that opens the folder may take a file for a stray between its making and its lock:
+ * then it holds the lock, or has removed the name already. */
+static bool is_taken(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_nlink == 0;
+}
+
 static int make_temporary(struct kv_folder *f, char entry[NAME_BYTES], struct err *e)
 {
     int fd = -1;
-    for (int i = 0; i < NAME_TRIES_MAX && fd < 0; i++) {
+    for (int i = 0; i < NAME_TRIES_MAX; i++) {
         snprintf(entry, NAME_BYTES, TEMPORARY_PREFIX "%d-%u", (int)getpid(), f->n_temporary++);
         fd = openat(f->fd, entry, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0 && errno != EEXIST)
             break;
+        if (fd < 0)
+            continue;
+        const bool refused = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        if (!refused && !is_taken(fd))
+            return fd;
+        close(fd);
+        fd = -1;
+        errno = EBUSY;
     }
-    if (fd < 0)
-        ERR_SET(e, ERR_IO, "cannot make a file in %s: %s", f->path, strerror(errno));
-    else
-        flock(fd, LOCK_EX | LOCK_NB); /* without it another worker may take it for a stray */
-    return fd;
+    ERR_SET(e, ERR_IO, "cannot make a file in %s: %s", f->path, strerror(errno));
+    return -1;
 }
 
 static int write_all(int fd, const void *bytes, size_t length)
@@ -172,9 +185,12 @@ static int write_all(int fd, const void *bytes, size_t length)
     return 0;
 }
 
-int kv_folder_write(struct kv_folder *f, const char *name, const void *head, size_t head_bytes,
-                    const void *data, size_t data_bytes, int64_t used_us, struct err *e)
+/* *taken: it failed because the file was taken for a stray. */
+static int write_file(struct kv_folder *f, const char *name, const void *head,
+                      size_t head_bytes, const void *data, size_t data_bytes, int64_t used_us,
+                      bool *taken, struct err *e)
 {
+    *taken = false;
     char entry[NAME_BYTES], temporary[NAME_BYTES];
     file_name(name, entry);
     const int fd = make_temporary(f, temporary, e);
@@ -188,10 +204,21 @@ int kv_folder_write(struct kv_folder *f, const char *name, const void *head, siz
         renameat(f->fd, temporary, f->fd, entry) != 0) {
         rc = ERR_SET(e, ERR_IO, "cannot write %zu bytes to %s: %s", head_bytes + data_bytes,
                      f->path, strerror(errno));
+        *taken = is_taken(fd);
         unlinkat(f->fd, temporary, 0);
     }
     close(fd);
     return rc;
+}
+
+int kv_folder_write(struct kv_folder *f, const char *name, const void *head, size_t head_bytes,
+                    const void *data, size_t data_bytes, int64_t used_us, struct err *e)
+{
+    bool taken;
+    const int rc = write_file(f, name, head, head_bytes, data, data_bytes, used_us, &taken, e);
+    if (rc == 0 || !taken)
+        return rc;
+    return write_file(f, name, head, head_bytes, data, data_bytes, used_us, &taken, e);
 }
 
 /* ------------------------------------------------------------------ the bound */

@@ -224,7 +224,7 @@ static void look_up(const struct prefix_tree *t, const struct prefix_path *path,
                     struct prefix_hit *hit)
 {
     ASSERT(n_tokens >= 1 && n_tokens >= path->n_nodes * PAGE);
-    ASSERT(has_prompt_of(path, tokens));
+    ASSERT_SLOW(has_prompt_of(path, tokens));
     find_match(t, path, tokens, n_tokens, m);
     const size_t n_found = match_tokens(m);
     const size_t n_coming = count_coming(t, path, tokens, n_tokens, m);

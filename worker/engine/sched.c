@@ -5,7 +5,11 @@
 
 #include "base/check.h"
 
-enum { PASSES_MAX = 64, FIRST_SHARE = 4 /* of what is left for prompts, a fourth */ };
+enum {
+    PASSES_MAX = 64,
+    DEFERRALS_MAX = 256,
+    FIRST_SHARE = 4, /* of what is left for prompts, a fourth */
+};
 
 /* A prompt's part of the step. */
 struct grant {
@@ -18,6 +22,7 @@ struct sched {
     struct prefix_tree *prefixes;
     struct seq **running; /* [batch] in order of admission */
     size_t n_running;
+    bool owes_decoding;   /* whole_prompts: a prompt was completed, a decode step comes next */
     struct grant *grants; /* [batch] scratch */
     struct seq **waiting; /* in order of submission, preempted ones in front */
     size_t n_waiting;
@@ -130,6 +135,8 @@ static void preempt(struct sched *s, struct seq *seq)
     stop(s, seq, true);
     seq->phase = SEQ_WAITING;
     seq->n_computed = 0;
+    seq->was_looked_for = false; /* what it had may be gone when its turn comes */
+    seq->n_pages_loaded = 0;
     seq->n_preempted++;
     insert_at(s->waiting, &s->n_waiting, 0, seq);
 }
@@ -172,7 +179,10 @@ static void admit_waiting(struct sched *s)
         struct seq *seq = s->waiting[i];
         if (short_of_pages && short_of_pages->n_passed >= PASSES_MAX)
             return;
-        if (is_coming(s, seq)) {
+        if (seq->waits_for_disk) {
+            i++;
+        } else if (seq->n_deferred < DEFERRALS_MAX && is_coming(s, seq)) {
+            seq->n_deferred++;
             i++;
         } else if (start(s, seq)) {
             take_out(s->waiting, &s->n_waiting, seq);
@@ -274,19 +284,37 @@ static void plan_chunks(struct sched *s, struct step_plan *plan)
     }
 }
 
+static void plan_decoding(struct sched *s, struct step_plan *plan)
+{
+    for (size_t i = 0; i < s->n_running; i++)
+        if (seq_is_decoding(s->running[i]))
+            add_segment(plan, s->running[i], 1);
+}
+
+/* A prompt or what decodes, never both. */
+static void plan_whole(struct sched *s, struct step_plan *plan)
+{
+    struct seq *first = first_prefilling(s);
+    if (!first || s->owes_decoding)
+        plan_decoding(s, plan);
+    s->owes_decoding = false;
+    if (plan->n_rows > 0 || !first)
+        return;
+    const size_t n_rows = smaller(remainder_of(first), s->limits.step_tokens);
+    s->owes_decoding = n_rows == remainder_of(first);
+    add_segment(plan, first, n_rows);
+}
+
 void sched_plan_step(struct sched *s, struct step_plan *plan)
 {
     plan->n_segments = plan->n_rows = plan->n_logits = 0;
     reserve_decode_pages(s);
     admit_waiting(s);
-    struct seq *first = s->limits.whole_prompts ? first_prefilling(s) : NULL;
-    if (first) {
-        add_segment(plan, first, smaller(remainder_of(first), s->limits.step_tokens));
+    if (s->limits.whole_prompts) {
+        plan_whole(s, plan);
         return;
     }
-    for (size_t i = 0; i < s->n_running; i++)
-        if (seq_is_decoding(s->running[i]))
-            add_segment(plan, s->running[i], 1);
+    plan_decoding(s, plan);
     plan_chunks(s, plan);
 }
 

@@ -6,14 +6,17 @@
  * admitted first, so that it always gets on, the rest goes to the shortest remainder first, so
  * that a short prompt never waits for a long one. Tokens whose keys and values came from the
  * prefix tree are not computed and cost nothing here. With whole_prompts a prompt is computed
- * to its end, in steps of its own, while everything else waits.
+ * to its end, in steps of its own, while everything else waits; then what decodes gets one
+ * step before the next prompt, so that no stream of prompts stops it for ever.
  *
  * Waiting sequences are admitted in order of submission while the batch has a place and the
- * pool has the pages of their tokens. Two kinds let later ones pass: one whose prefix a running
- * sequence is just computing waits for that; one that lacks pages lets at most PASSES_MAX
- * others by. When a decoding sequence finds no page, the one admitted last gives its pages back
- * (computed ones stay in the tree while there is room) and waits at the head of the queue; the
- * sequence admitted first is never preempted, so something always finishes.
+ * pool has the pages of their tokens. Three kinds let later ones pass: one whose prefix a
+ * running sequence is just computing waits for that, DEFERRALS_MAX steps in all at most, and
+ * then takes what is there; one that waits_for_disk waits until that is cleared; one that lacks
+ * pages lets at most PASSES_MAX others by. When a decoding sequence finds no page, the one
+ * admitted last gives its pages back (computed ones stay in the tree while there is room) and
+ * waits at the head of the queue; the sequence admitted first is never preempted, so something
+ * always finishes.
  *
  * A pure state machine over sequences, the prefix tree and its KV pool: no clock, no threads.
  */

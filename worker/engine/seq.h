@@ -40,8 +40,11 @@ struct seq {
     struct prefix_path *path; /* its way through the prefix tree, while it waits or runs */
     int32_t *pages;           /* [pages of capacity] */
     size_t n_pages;
-    size_t n_passed;      /* sequences admitted before it although they came later */
-    bool was_looked_for;  /* on disk */
+    size_t n_passed;     /* sequences admitted before it although they came later */
+    size_t n_deferred;   /* steps in which it waited for what another one computes */
+    bool was_looked_for; /* on disk, since it waits */
+    bool waits_for_disk; /* its turn to be looked for comes in a later step */
+    size_t n_pages_loaded;
     size_t n_pages_saved; /* or found there */
 
     struct buf text; /* decoded output */
