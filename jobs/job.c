@@ -64,6 +64,11 @@ const char *job_dialect_name(enum job_dialect dialect)
     return "unknown";
 }
 
+const char *job_document_id(const struct job_document *document)
+{
+    return document->id && (*document->id || !document->ref) ? document->id : document->ref;
+}
+
 bool job_has_unresolved(const struct job *job)
 {
     for (size_t i = 0; i < job->n_documents; i++)

@@ -119,6 +119,9 @@ struct job {
     size_t shared_tokens; /* that they share */
 };
 
+/* What the job calls the document: its id, else its reference; NULL: neither. */
+const char *job_document_id(const struct job_document *document);
+
 void job_free(struct job *job);                         /* accepts NULL */
 const char *job_dialect_name(enum job_dialect dialect); /* "native", "openai-chat", ... */
 /* Some document is a reference without its text: no prompt can be built. */

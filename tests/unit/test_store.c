@@ -111,6 +111,18 @@ static void a_result_comes_back_column_by_column(void **state)
     store_close(s);
 }
 
+static void a_document_without_an_id_is_stored_under_its_reference(void **state)
+{
+    struct store *s = open_with_run(path_in(state, "a.db"));
+    struct made m;
+    make_result(&m, "jobs", false, 7);
+    m.document.id = NULL;
+    m.document.ref = m.doc_id;
+    put_ok(s, "night", &m);
+    assert_string_equal(ask(s, "SELECT doc_id FROM job_documents"), "doc-1");
+    store_close(s);
+}
+
 static void a_source_is_stored_once(void **state)
 {
     struct store *s = open_with_run(path_in(state, "a.db"));
@@ -585,6 +597,7 @@ int main(void)
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_result_comes_back_column_by_column),
+        IN_FOLDER(a_document_without_an_id_is_stored_under_its_reference),
         IN_FOLDER(a_source_is_stored_once),
         IN_FOLDER(what_is_stored_is_found_after_reopening),
         IN_FOLDER(another_payload_in_the_same_run_replaces_the_answer),
