@@ -244,6 +244,19 @@ static void a_second_run_over_the_same_file_stands_beside_the_first(void **state
     store_close(s);
 }
 
+static void a_run_that_goes_on_has_no_end_and_no_counters(void **state)
+{
+    static const char sql[] = "SELECT status || ',' || (ended_at IS NULL) || ',' || "
+                              "(counters_json IS NULL) FROM runs";
+    struct store *s = open_with_run(path_in(state, "a.db"));
+    struct err e = {0};
+    assert_int_equal(store_end_run(s, "night", "completed", "{}", &e), 0);
+    assert_string_equal(ask(s, sql), "completed,0,0");
+    assert_int_equal(store_begin_run(s, &made_run, &e), 0);
+    assert_string_equal(ask(s, sql), "in_progress,1,1");
+    store_close(s);
+}
+
 static void a_run_keeps_its_model(void **state)
 {
     struct store *s = open_with_run(path_in(state, "a.db"));
@@ -603,6 +616,7 @@ int main(void)
         IN_FOLDER(another_payload_in_the_same_run_replaces_the_answer),
         IN_FOLDER(a_topic_made_anew_keeps_the_earlier_run_as_history),
         IN_FOLDER(a_second_run_over_the_same_file_stands_beside_the_first),
+        IN_FOLDER(a_run_that_goes_on_has_no_end_and_no_counters),
         IN_FOLDER(a_run_keeps_its_model),
         IN_FOLDER(the_file_and_its_companions_are_private),
         IN_FOLDER(a_newer_schema_is_refused_with_both_numbers),
