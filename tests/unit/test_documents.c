@@ -261,6 +261,21 @@ static void what_does_not_fit_is_let_go_and_known_as_such(void **state)
     documents_table_fini(&t);
 }
 
+static void the_names_of_what_was_let_go_have_a_limit(void **state)
+{
+    (void)state;
+    struct documents_table t = {.bytes_max = 8};
+    char ref[16];
+    for (int i = 0; i <= DOCUMENTS_LET_GO_MAX; i++) {
+        snprintf(ref, sizeof ref, "n%d", i);
+        assert_int_equal(put(&t, ref, 1), ERR_LIMIT);
+    }
+    assert_int_equal(answer_of(&t, "n0"), FIND_LET_GO);
+    assert_int_equal(answer_of(&t, ref), FIND_NOWHERE);
+    assert_int_equal(t.let_go.length, DOCUMENTS_LET_GO_MAX);
+    documents_table_fini(&t);
+}
+
 /* Against a plain array that holds what should be there. */
 static void a_table_holds_the_latest_of_each_name(void **state)
 {
@@ -306,6 +321,7 @@ int main(void)
         cmocka_unit_test(errors_quote_little_of_a_reference),
         cmocka_unit_test(the_texts_of_a_job_have_a_limit_together),
         cmocka_unit_test(what_does_not_fit_is_let_go_and_known_as_such),
+        cmocka_unit_test(the_names_of_what_was_let_go_have_a_limit),
         cmocka_unit_test(a_table_holds_the_latest_of_each_name),
     };
     return cmocka_run_group_tests_name("documents", tests, set_up, tear_down);

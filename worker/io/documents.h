@@ -17,7 +17,8 @@
  *
  * Texts are held in memory, up to bytes_max for the topic and as much for the file. A file that
  * does not fit is refused. Of a topic, what does not fit is let go, is said in the log, and
- * fails the jobs that refer to it.
+ * fails the jobs that refer to it; after a million such documents the jobs wait before they
+ * fail, as for a document that nobody has.
  *
  * A reference stands for one text for good: a job that was answered is not answered again
  * because its document changed. Partitions that a topic gains while it is read are seen at the

@@ -15,9 +15,11 @@ enum find_answer {
 
 /*
  * documents_table.c: documents by name, in bounded memory. A text that does not fit is let go,
- * whoever had the name before; the names of those are kept as hashes, so that at worst a name
- * that was never there is said to have been let go. Zeroed but for bytes_max is empty.
+ * whoever had the name before; the names of the first DOCUMENTS_LET_GO_MAX of those are kept as
+ * hashes, so that at worst a name that was never there is said to have been let go, and one
+ * beyond them is as one that was never there. Zeroed but for bytes_max is empty.
  */
+enum { DOCUMENTS_LET_GO_MAX = 1 << 20 }; /* 16 MiB of hashes */
 struct table_entry {
     struct table_entry *next; /* in its bucket */
     uint64_t hash;

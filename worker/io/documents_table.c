@@ -67,7 +67,8 @@ void documents_table_remove(struct documents_table *t, const char *ref)
 
 static int let_go(struct documents_table *t, uint64_t hash, const char *ref, struct err *e)
 {
-    if (hash_set_add(&t->let_go, hash) == HASH_SET_NOMEM)
+    if (t->let_go.length < DOCUMENTS_LET_GO_MAX &&
+        hash_set_add(&t->let_go, hash) == HASH_SET_NOMEM)
         return nomem(e);
     return ERR_SET(e, ERR_LIMIT, "there is no room for %.80s", ref);
 }
