@@ -160,26 +160,22 @@ static void quote(const char *ref, char out[48])
     snprintf(out + n, 48 - n, "%s", ref[n] ? "..." : "");
 }
 
+/* Whoever reads the result need not learn the worker's paths. */
 static void fail_not_found(const struct documents *d, struct job *job, const char *param,
                            const char *name)
 {
-    const bool is_local = d && (d->has_file || d->folder);
-    char place[160] = "";
-    if (is_local)
-        snprintf(place, sizeof place, "%.140s", d->options.path);
+    char places[160] = "this worker, which was given none (--documents)";
+    const char *local = !d            ? ""
+                        : d->folder   ? "the documents folder"
+                        : d->has_file ? "the documents file"
+                                      : "";
     if (has_topic(d))
-        job_fail(job, 404, "document_not_found", param,
-                 "there is no document \"%s\" in %s%sthe topic %.80s; it was waited for %lld s",
-                 name, place, is_local ? " or " : "", d->options.topic,
-                 (long long)(d->options.wait_us / 1000000));
-    else if (is_local)
-        job_fail(job, 404, "document_not_found", param, "there is no document \"%s\" in %s",
-                 name, place);
-    else
-        job_fail(job, 404, "document_not_found", param,
-                 "the job refers to a document \"%s\", and no documents are given "
-                 "(--documents)",
-                 name);
+        snprintf(places, sizeof places, "%s%sthe topic %.80s", local, *local ? " or " : "",
+                 d->options.topic);
+    else if (*local)
+        snprintf(places, sizeof places, "%s", local);
+    job_fail(job, 404, "document_not_found", param, "there is no document \"%s\" in %s", name,
+             places);
 }
 
 static bool may_still_come(const struct documents *d, int64_t since_us)
