@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "io/documents.h"
 #include "io/documents_int.h"
@@ -217,6 +218,42 @@ static void the_texts_of_a_job_have_a_limit_together(void **state)
     documents_close(d);
 }
 
+/* Nobody listens there: what is not in the file may still come, for all that is known. */
+static struct documents *open_with_topic(const char *name)
+{
+    static const struct kafka_options kafka = {.brokers = "127.0.0.1:1", .group = "g"};
+    const struct documents_options o = {
+        .path = path_of(name), .topic = "documents", .kafka = &kafka, .bytes_max = 1 << 20};
+    struct documents *d = NULL;
+    struct err e = {0};
+    if (documents_open(&o, &d, &e) != 0)
+        fail_msg("%s", e.text);
+    return d;
+}
+
+static void a_job_that_waits_for_one_text_holds_none(void **state)
+{
+    (void)state;
+    static const char line[] = "{\"id\": \"a\", \"title\": \"T\", \"text\": \"A\"}\n";
+    write_file("docs.jsonl", line, sizeof line - 1);
+    struct documents *d = open_with_topic("docs.jsonl");
+    struct job *whole = job_of("{\"documents\":[{\"ref\":\"a\"}],\"question\":\"Q\"}");
+    struct job *waiting =
+        job_of("{\"documents\":[{\"ref\":\"a\"},{\"ref\":\"late\"}],\"question\":\"Q\"}");
+    bool waits = true;
+    struct err e = {0};
+    resolve(d, whole);
+    assert_string_equal(whole->documents[0].text, "A");
+    assert_int_equal(documents_resolve(d, waiting, clock_mono_us(), &waits, &e), 0);
+    assert_true(waits);
+    assert_int_equal(waiting->error.status, 0);
+    assert_null(waiting->documents[0].text);
+    assert_null(waiting->documents[0].title);
+    job_free(whole);
+    job_free(waiting);
+    documents_close(d);
+}
+
 static int put(struct documents_table *t, const char *ref, size_t length)
 {
     struct document document = {.text = calloc(1, length + 1), .length = length};
@@ -320,6 +357,7 @@ int main(void)
         cmocka_unit_test(without_documents_no_reference_is_found),
         cmocka_unit_test(errors_quote_little_of_a_reference),
         cmocka_unit_test(the_texts_of_a_job_have_a_limit_together),
+        cmocka_unit_test(a_job_that_waits_for_one_text_holds_none),
         cmocka_unit_test(what_does_not_fit_is_let_go_and_known_as_such),
         cmocka_unit_test(the_names_of_what_was_let_go_have_a_limit),
         cmocka_unit_test(a_table_holds_the_latest_of_each_name),

@@ -232,27 +232,49 @@ static void check_size(struct job *job)
                  "the documents of the job have more than %u bytes together", JOB_BYTES_MAX);
 }
 
-int documents_resolve(struct documents *d, struct job *job, int64_t since_us, bool *waits,
-                      struct err *e)
+/* Whether a text is missing that may still come; the job's error for one that will not. */
+static int look(struct documents *d, struct job *job, int64_t since_us, bool *waits,
+                struct err *e)
 {
-    *waits = false;
     for (size_t i = 0; i < job->n_documents && job->error.status == 0; i++) {
+        enum find_answer answer;
+        struct err why = {0};
         if (job->documents[i].text)
             continue;
-        enum find_answer answer;
-        struct document found = {0};
-        struct err why = {0};
-        TRY(find(d, job->documents[i].ref, &answer, &found, &why, e));
+        TRY(find(d, job->documents[i].ref, &answer, NULL, &why, e));
         if (answer == FIND_NOWHERE && may_still_come(d, since_us))
             *waits = true;
-        else
-            settle(d, job, i, answer, &found, &why);
-        document_fini(&found);
-        check_size(job);
+        else if (answer != FIND_HERE)
+            settle(d, job, i, answer, NULL, &why);
     }
     if (job->error.status != 0)
         *waits = false;
     return 0;
+}
+
+static int copy_texts(struct documents *d, struct job *job, struct err *e)
+{
+    for (size_t i = 0; i < job->n_documents && job->error.status == 0; i++) {
+        enum find_answer answer;
+        struct document found = {0};
+        struct err why = {0};
+        if (job->documents[i].text)
+            continue;
+        TRY(find(d, job->documents[i].ref, &answer, &found, &why, e));
+        settle(d, job, i, answer, &found, &why);
+        document_fini(&found);
+        check_size(job);
+    }
+    return 0;
+}
+
+/* A job that waits holds no text: thousands may wait, for one document that all lack. */
+int documents_resolve(struct documents *d, struct job *job, int64_t since_us, bool *waits,
+                      struct err *e)
+{
+    *waits = false;
+    TRY(look(d, job, since_us, waits, e));
+    return *waits ? 0 : copy_texts(d, job, e);
 }
 
 uint64_t documents_generation(const struct documents *d)

@@ -54,10 +54,10 @@ int documents_open(const struct documents_options *o, struct documents **out, st
 
 /*
  * Puts title (unless the job has one) and text into every reference of the job. *waits: one of
- * them may still come, ask again after documents_generation has changed or time has passed;
- * since_us (monotonic) is when the job asked first. Otherwise the job is whole or has an error.
- * d NULL: no document is found. A failure is none of the job: no memory, no thread, a
- * property that Kafka refuses.
+ * them may still come, and none was put in; ask again after documents_generation has changed or
+ * time has passed; since_us (monotonic) is when the job asked first. Otherwise the job is whole
+ * or has an error. d NULL: no document is found. A failure is none of the job: no memory, no
+ * thread, a property that Kafka refuses.
  *
  * Thread: one.
  */

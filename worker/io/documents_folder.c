@@ -101,7 +101,7 @@ int documents_folder_read(const char *root, const char *ref, enum find_answer *a
     }
     struct err lack = {0};
     char *path = real_path(root, ref, answer, why, &lack);
-    if (path && read_file(path, out, why, &lack) == 0)
+    if (path && (!out || read_file(path, out, why, &lack) == 0))
         *answer = FIND_HERE;
     free(path);
     if (lack.code != 0 || why->code == ERR_NOMEM)

@@ -45,13 +45,15 @@ int documents_table_put_invalid(struct documents_table *t, const char *ref, cons
 void documents_table_remove(struct documents_table *t, const char *ref);
 const struct table_entry *documents_table_find(const struct documents_table *t,
                                                const char *ref);
-/* out: copies. why: for FIND_INVALID. *answer only with return 0. */
+/* out: copies; NULL: only the answer. why: for FIND_INVALID. *answer only with return 0. The
+ * other two sources' reads likewise. */
 int documents_table_read(const struct documents_table *t, const char *ref,
                          enum find_answer *answer, struct document *out, struct err *why,
                          struct err *e);
 void documents_table_fini(struct documents_table *t);
 
-/* documents_folder.c: root is a path without links, as realpath gives it. */
+/* documents_folder.c: root is a path without links, as realpath gives it. out NULL: whether
+ * there is something under the name, not whether it can be read. */
 int documents_folder_read(const char *root, const char *ref, enum find_answer *answer,
                           struct document *out, struct err *why, struct err *e);
 

@@ -168,7 +168,7 @@ int documents_table_read(const struct documents_table *t, const char *ref,
     if (!entry)
         return 0;
     if (entry->text)
-        return copy_entry(entry, out, e);
+        return out ? copy_entry(entry, out, e) : 0;
     *answer = FIND_INVALID;
     ERR_SET(why, ERR_FORMAT, "%s", entry->why);
     return 0;
