@@ -254,6 +254,41 @@ static void a_job_that_waits_for_one_text_holds_none(void **state)
     documents_close(d);
 }
 
+static void what_no_file_is_called_may_be_in_the_topic(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *ref;
+        bool waits;
+    } cases[] = {{"https://a//b", true}, {"../outside", true}, {"/etc/passwd", true},
+                 {"gone", true},         {"out", false},       {"latin1", false}};
+    struct documents *d = open_with_topic("docs");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[200];
+        snprintf(line, sizeof line, "{\"documents\":[{\"ref\":\"%s\"}],\"question\":\"Q\"}",
+                 cases[i].ref);
+        struct job *job = job_of(line);
+        bool waits = !cases[i].waits;
+        struct err e = {0};
+        assert_int_equal(documents_resolve(d, job, clock_mono_us(), &waits, &e), 0);
+        if (waits != cases[i].waits || (job->error.status == 400) == waits)
+            fail_msg("%s: %d", cases[i].ref, job->error.status);
+        job_free(job);
+    }
+    documents_close(d);
+}
+
+static void a_name_longer_than_a_file_may_have_is_not_found(void **state)
+{
+    (void)state;
+    char ref[400];
+    memset(ref, 'n', sizeof ref - 1);
+    ref[sizeof ref - 1] = '\0';
+    struct documents *d = open_at("docs");
+    check_error(d, ref, 404, "document_not_found");
+    documents_close(d);
+}
+
 static int put(struct documents_table *t, const char *ref, size_t length)
 {
     struct document document = {.text = calloc(1, length + 1), .length = length};
@@ -358,6 +393,8 @@ int main(void)
         cmocka_unit_test(errors_quote_little_of_a_reference),
         cmocka_unit_test(the_texts_of_a_job_have_a_limit_together),
         cmocka_unit_test(a_job_that_waits_for_one_text_holds_none),
+        cmocka_unit_test(what_no_file_is_called_may_be_in_the_topic),
+        cmocka_unit_test(a_name_longer_than_a_file_may_have_is_not_found),
         cmocka_unit_test(what_does_not_fit_is_let_go_and_known_as_such),
         cmocka_unit_test(the_names_of_what_was_let_go_have_a_limit),
         cmocka_unit_test(a_table_holds_the_latest_of_each_name),

@@ -142,7 +142,8 @@ static int find(struct documents *d, const char *ref, enum find_answer *answer,
     *answer = FIND_NOWHERE;
     if (d && d->has_file)
         TRY(documents_table_read(&d->file, ref, answer, out, why, e));
-    if (*answer == FIND_NOWHERE && d && d->folder)
+    const bool may_be_file = d && d->folder && (!has_topic(d) || documents_folder_is_name(ref));
+    if (*answer == FIND_NOWHERE && may_be_file)
         TRY(documents_folder_read(d->folder, ref, answer, out, why, e));
     if (*answer == FIND_NOWHERE && has_topic(d))
         TRY(find_in_topic(d, ref, answer, out, why, e));

@@ -6,7 +6,9 @@
  *   a file      lines {"id", "title", "text"}, read once, when it is opened
  *   a folder    one document a file: the reference is the file's name relative to the folder,
  *               its bytes are the text. Names that lead out of the folder are refused, be it
- *               by "..", by a leading "/", or by a symbolic link
+ *               by "..", by a leading "/", or by a symbolic link; but what no file below the
+ *               folder can be called ("/a", "a/../b") is looked for in the topic when there is
+ *               one, whose keys may be anything
  *   a topic     compacted: key = reference, value as in document.h, a tombstone takes the
  *               document away. Read from its beginning, by a consumer and a thread of its own,
  *               from the first reference on that asks for it; never commits anything

@@ -54,6 +54,7 @@ void documents_table_fini(struct documents_table *t);
 
 /* documents_folder.c: root is a path without links, as realpath gives it. out NULL: whether
  * there is something under the name, not whether it can be read. */
+bool documents_folder_is_name(const char *ref); /* some file could have it */
 int documents_folder_read(const char *root, const char *ref, enum find_answer *answer,
                           struct document *out, struct err *why, struct err *e);
 
