@@ -15,7 +15,10 @@
 
 /* A topic that is being read for the first time is waited for at least so long from record to
  * record, whatever the setting. */
-enum { READ_WAIT_US = 10000000 };
+enum {
+    READ_WAIT_US = 10000000,
+    UNKNOWN_WAIT_US = 240000000, /* as long as no broker says whether there is such a topic */
+};
 
 struct documents {
     struct documents_options options; /* path and topic are copies */
@@ -183,11 +186,14 @@ static bool may_still_come(const struct documents *d, int64_t since_us)
 {
     if (!has_topic(d))
         return false;
+    int64_t at_least_us = 0;
+    if (!documents_topic_is_known(d->topic))
+        at_least_us = UNKNOWN_WAIT_US;
+    else if (!documents_topic_is_read(d->topic))
+        at_least_us = READ_WAIT_US;
+    const int64_t wait_us = d->options.wait_us > at_least_us ? d->options.wait_us : at_least_us;
     const int64_t moved_us = documents_topic_moved_us(d->topic);
     const int64_t from_us = moved_us > since_us ? moved_us : since_us;
-    int64_t wait_us = d->options.wait_us;
-    if (!documents_topic_is_read(d->topic) && wait_us < READ_WAIT_US)
-        wait_us = READ_WAIT_US;
     return clock_mono_us() < from_us + wait_us;
 }
 

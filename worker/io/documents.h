@@ -15,7 +15,8 @@
  *
  * A reference that a file or folder does not have fails at once; with a topic it is waited for,
  * wait_us long, from when the job asked or, while the topic is still being read for the first
- * time, from the last record that came (then 10 s at least).
+ * time, from the last record that came (then 10 s at least). As long as no broker says whether
+ * there is such a topic, a job waits 240 s at least.
  *
  * Texts are held in memory, up to bytes_max for the topic and as much for the file. A file that
  * does not fit is refused. Of a topic, what does not fit is let go, is said in the log, and

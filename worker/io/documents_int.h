@@ -64,9 +64,12 @@ int documents_topic_open(const struct documents_options *o, struct documents_top
                          struct err *e);
 int documents_topic_read(struct documents_topic *t, const char *ref, enum find_answer *answer,
                          struct document *out, struct err *why, struct err *e);
+/* A broker has said whether there is such a topic. Thread: any. */
+bool documents_topic_is_known(const struct documents_topic *t);
 /* Its records were read to their end once, or there is no such topic. Thread: any. */
 bool documents_topic_is_read(const struct documents_topic *t);
-/* When the last record of the first reading came, or that reading ended. Thread: any. */
+/* When the last record of the first reading came, or that reading began or ended. Thread: any.
+ */
 int64_t documents_topic_moved_us(const struct documents_topic *t);
 uint64_t documents_topic_generation(const struct documents_topic *t);
 void documents_topic_close(struct documents_topic *t); /* accepts NULL */
