@@ -77,6 +77,14 @@ bool job_has_unresolved(const struct job *job)
     return false;
 }
 
+void job_free_document_texts(struct job *job)
+{
+    for (size_t i = 0; i < job->n_documents; i++) {
+        free(job->documents[i].text);
+        job->documents[i].text = NULL;
+    }
+}
+
 void job_fail(struct job *job, int status, const char *code, const char *param,
               const char *format, ...)
 {
