@@ -64,12 +64,25 @@ const char *job_dialect_name(enum job_dialect dialect)
     return "unknown";
 }
 
+const char *job_document_id(const struct job_document *document)
+{
+    return document->id && (*document->id || !document->ref) ? document->id : document->ref;
+}
+
 bool job_has_unresolved(const struct job *job)
 {
     for (size_t i = 0; i < job->n_documents; i++)
         if (!job->documents[i].text)
             return true;
     return false;
+}
+
+void job_free_document_texts(struct job *job)
+{
+    for (size_t i = 0; i < job->n_documents; i++) {
+        free(job->documents[i].text);
+        job->documents[i].text = NULL;
+    }
 }
 
 void job_fail(struct job *job, int status, const char *code, const char *param,

@@ -42,7 +42,7 @@ struct job_document {
     char *id;    /* or NULL */
     char *title; /* or NULL */
     char *ref;   /* or NULL: the text is kept elsewhere, under this name */
-    char *text;  /* NULL: only while a reference is not resolved */
+    char *text;  /* NULL: a reference is not resolved, or the prompt was made */
     size_t length;
 };
 
@@ -119,10 +119,15 @@ struct job {
     size_t shared_tokens; /* that they share */
 };
 
+/* What the job calls the document: its id, else its reference; NULL: neither. */
+const char *job_document_id(const struct job_document *document);
+
 void job_free(struct job *job);                         /* accepts NULL */
 const char *job_dialect_name(enum job_dialect dialect); /* "native", "openai-chat", ... */
 /* Some document is a reference without its text: no prompt can be built. */
 bool job_has_unresolved(const struct job *job);
+/* Once there is a prompt nothing reads the texts; lengths, ids and titles stay. */
+void job_free_document_texts(struct job *job);
 
 /* Sets an error unless one is set; message is a printf format. */
 void job_fail(struct job *job, int status, const char *code, const char *param,

@@ -249,7 +249,8 @@ static json_t *document_ids(const struct job *job)
 {
     json_t *ids = json_array();
     for (size_t i = 0; i < job->n_documents; i++) {
-        if (json_array_append_new(ids, string_or_null(job->documents[i].id)) != 0) {
+        if (json_array_append_new(ids, string_or_null(job_document_id(&job->documents[i]))) !=
+            0) {
             json_decref(ids);
             return NULL;
         }

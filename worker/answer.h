@@ -38,7 +38,7 @@ struct result *answer_result_take(const struct answer_context *ctx, struct job *
 /* A result for a job that never reached the engine: job->error says why. */
 struct result *answer_failure_take(const struct answer_context *ctx, struct job *job);
 
-/* What engine_submit refused, as the job's error. */
+/* What engine_check refused, as the job's error. */
 void answer_refuse(struct job *job, const struct err *e);
 
 #endif

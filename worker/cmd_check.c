@@ -11,6 +11,7 @@
 #include "io/queue_file.h"
 #include "job_parse.h"
 #include "setup.h"
+#include "text_excerpt.h"
 
 enum {
     /* Prompts kept to see what they share; 1 GiB of tokens. */
@@ -32,6 +33,14 @@ struct check {
     json_t *errors; /* [{line, custom_id, code, param, message}] */
 };
 
+/* The id is a job's text: a terminal must not obey it. */
+static void print_error(const char *path, const struct job *job)
+{
+    printf("%s line %lld (", path, (long long)job->source.offset);
+    excerpt_print(job->custom_id, strlen(job->custom_id));
+    printf("): %s: %s\n", job->error.code, job->error.message);
+}
+
 static int add_error(struct check *c, const struct job *job, struct err *e)
 {
     c->bad++;
@@ -42,8 +51,7 @@ static int add_error(struct check *c, const struct job *job, struct err *e)
     if (!entry || json_array_append_new(c->errors, entry) != 0)
         return ERR_SET(e, ERR_NOMEM, "no memory for the list of errors");
     if (!c->cli->json)
-        printf("%s line %lld (%s): %s: %s\n", c->path, (long long)job->source.offset,
-               job->custom_id, job->error.code, job->error.message);
+        print_error(c->path, job);
     return 0;
 }
 

@@ -78,41 +78,18 @@ void pipeline_check_deadline(struct job *job, int64_t now_wall_us)
 
 /* ------------------------------------------------------------------ engine */
 
-/* Takes the job when the engine refuses it (its result says why), or on failure. */
-static int refuse_take(struct pipeline *p, struct job *job, int rc, const struct err *refusal,
-                       struct err *e)
-{
-    if (refusal->flags & ERR_JOB) {
-        answer_refuse(job, refusal);
-        return pipeline_push_failure(p, job, e);
-    }
-    job_free(job);
-    return ERR_SET(e, rc, "%s", refusal->text);
-}
-
+/* Takes the job. Intake has asked the engine: what fails here is none of the job's. */
 static int submit(struct pipeline *p, struct job *job, struct err *e)
 {
     struct seq_request req;
     struct logit_bias *bias = NULL;
-    struct err refusal = {0};
-    int rc = answer_request(p->o->answers, job, &req, &bias, &refusal);
+    int rc = answer_request(p->o->answers, job, &req, &bias, e);
     if (rc == 0)
-        rc = engine_submit(p->o->engine, &req, &refusal);
+        rc = engine_submit(p->o->engine, &req, e);
     free(bias);
-    return rc == 0 ? 0 : refuse_take(p, job, rc, &refusal, e);
-}
-
-/* A job that the engine will refuse gets its error now and no place in the window. */
-static int add_to_window(struct pipeline *p, struct job *job, struct err *e)
-{
-    struct seq_request req;
-    struct logit_bias *bias = NULL;
-    struct err refusal = {0};
-    int rc = answer_request(p->o->answers, job, &req, &bias, &refusal);
-    if (rc == 0)
-        rc = engine_check(p->o->engine, &req, &refusal);
-    free(bias);
-    return rc == 0 ? readahead_add(p->window, job, e) : refuse_take(p, job, rc, &refusal, e);
+    if (rc != 0)
+        job_free(job);
+    return rc;
 }
 
 static bool is_ready(struct pipeline *p)
@@ -128,7 +105,7 @@ static int fill_window(struct pipeline *p, struct err *e)
         struct job *job = queue_pop(p->admitted, is_ready(p) ? 0 : IDLE_MS);
         if (!job)
             return 0;
-        TRY(add_to_window(p, job, e));
+        TRY(readahead_add(p->window, job, e));
     }
     return 0;
 }

@@ -5,7 +5,7 @@
  * queues:
  *
  *     intake    transport.take, job_parse, documents_resolve,
- *               answer_tokenize                                  --admitted-->
+ *               answer_tokenize, engine_check                    --admitted-->
  *     engine    readahead, engine_submit, engine_step,
  *               engine_collect                                   --outcomes-->
  *     delivery  result_emit, store_put, transport.deliver

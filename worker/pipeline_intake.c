@@ -63,10 +63,32 @@ static void set_admitted(struct job *job)
     job->admitted_wall_us = clock_wall_us();
 }
 
+/* What the engine will refuse gets its error now and no place in a queue. */
+static int check_request(struct pipeline *p, struct job *job, struct err *e)
+{
+    struct seq_request req;
+    struct logit_bias *bias = NULL;
+    struct err refusal = {0};
+    TRY(answer_request(p->o->answers, job, &req, &bias, e));
+    if (engine_check(p->o->engine, &req, &refusal) != 0)
+        answer_refuse(job, &refusal);
+    free(bias);
+    return 0;
+}
+
+static int make_prompt(struct pipeline *p, struct job *job, struct err *e)
+{
+    TRY(answer_tokenize(p->o->answers, job, e));
+    if (job->error.status != 0)
+        return 0;
+    job_free_document_texts(job);
+    return check_request(p, job, e);
+}
+
 /* A job that is whole, or has an error. */
 static int pass_on(struct pipeline *p, struct job *job, struct err *e)
 {
-    const int rc = job->error.status == 0 ? answer_tokenize(p->o->answers, job, e) : 0;
+    const int rc = job->error.status == 0 ? make_prompt(p, job, e) : 0;
     if (rc != 0) {
         job_free(job);
         return rc;

@@ -80,8 +80,6 @@ static size_t bytes_of(const struct job *job)
     size_t bytes = sizeof *job + job->n_tokens * sizeof job->tokens[0] + job->prompt_length;
     for (size_t i = 0; i < job->n_messages; i++)
         bytes += job->messages[i].length;
-    for (size_t i = 0; i < job->n_documents; i++)
-        bytes += job->documents[i].length;
     return bytes;
 }
 

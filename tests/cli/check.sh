@@ -139,3 +139,10 @@ it 'ends a run without advice when there is nothing to gain'
 run sheaf run -i moved.jsonl -o moved.out --db moved.db
 code_is 0
 ! grep -q 'advice:' err || complain 'advice on prompts that share what they can'
+
+it 'shows an id with what a terminal would obey escaped'
+printf '%s\n' '{"custom_id": "red\u001b[31m\u202e", "question": ""}' >red.jsonl
+run sheaf check red.jsonl
+code_is 1
+out_has 'line 1 \(red\\u\{1b\}\[31m\\u\{202e\}\): '
+! grep -q "$(printf '\033')" out || complain 'the escape came out'

@@ -64,8 +64,8 @@ it 'fails references that nobody has, and no other job'
 run sheaf run -i gone.jsonl --db gone.db --documents docs
 code_is 1
 sql gone.db "SELECT count(*) FROM v_jobs WHERE status = 'succeeded'" 3
-sql gone.db "SELECT error_code, error_message LIKE '%gone.txt%docs%' FROM v_jobs
-    WHERE status = 'failed'" 'document_not_found|1'
+sql gone.db "SELECT error_code, error_message FROM v_jobs WHERE status = 'failed'" \
+    'document_not_found|there is no document "gone.txt" in the documents folder'
 run sheaf check gone.jsonl --documents docs --json
 code_is 1
 out_has '"param": "documents\[1\].ref"'

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "io/documents.h"
 #include "io/documents_int.h"
@@ -217,6 +218,77 @@ static void the_texts_of_a_job_have_a_limit_together(void **state)
     documents_close(d);
 }
 
+/* Nobody listens there: what is not in the file may still come, for all that is known. */
+static struct documents *open_with_topic(const char *name)
+{
+    static const struct kafka_options kafka = {.brokers = "127.0.0.1:1", .group = "g"};
+    const struct documents_options o = {
+        .path = path_of(name), .topic = "documents", .kafka = &kafka, .bytes_max = 1 << 20};
+    struct documents *d = NULL;
+    struct err e = {0};
+    if (documents_open(&o, &d, &e) != 0)
+        fail_msg("%s", e.text);
+    return d;
+}
+
+static void a_job_that_waits_for_one_text_holds_none(void **state)
+{
+    (void)state;
+    static const char line[] = "{\"id\": \"a\", \"title\": \"T\", \"text\": \"A\"}\n";
+    write_file("docs.jsonl", line, sizeof line - 1);
+    struct documents *d = open_with_topic("docs.jsonl");
+    struct job *whole = job_of("{\"documents\":[{\"ref\":\"a\"}],\"question\":\"Q\"}");
+    struct job *waiting =
+        job_of("{\"documents\":[{\"ref\":\"a\"},{\"ref\":\"late\"}],\"question\":\"Q\"}");
+    bool waits = true;
+    struct err e = {0};
+    resolve(d, whole);
+    assert_string_equal(whole->documents[0].text, "A");
+    assert_int_equal(documents_resolve(d, waiting, clock_mono_us(), &waits, &e), 0);
+    assert_true(waits);
+    assert_int_equal(waiting->error.status, 0);
+    assert_null(waiting->documents[0].text);
+    assert_null(waiting->documents[0].title);
+    job_free(whole);
+    job_free(waiting);
+    documents_close(d);
+}
+
+static void what_no_file_is_called_may_be_in_the_topic(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *ref;
+        bool waits;
+    } cases[] = {{"https://a//b", true}, {"../outside", true}, {"/etc/passwd", true},
+                 {"gone", true},         {"out", false},       {"latin1", false}};
+    struct documents *d = open_with_topic("docs");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[200];
+        snprintf(line, sizeof line, "{\"documents\":[{\"ref\":\"%s\"}],\"question\":\"Q\"}",
+                 cases[i].ref);
+        struct job *job = job_of(line);
+        bool waits = !cases[i].waits;
+        struct err e = {0};
+        assert_int_equal(documents_resolve(d, job, clock_mono_us(), &waits, &e), 0);
+        if (waits != cases[i].waits || (job->error.status == 400) == waits)
+            fail_msg("%s: %d", cases[i].ref, job->error.status);
+        job_free(job);
+    }
+    documents_close(d);
+}
+
+static void a_name_longer_than_a_file_may_have_is_not_found(void **state)
+{
+    (void)state;
+    char ref[400];
+    memset(ref, 'n', sizeof ref - 1);
+    ref[sizeof ref - 1] = '\0';
+    struct documents *d = open_at("docs");
+    check_error(d, ref, 404, "document_not_found");
+    documents_close(d);
+}
+
 static int put(struct documents_table *t, const char *ref, size_t length)
 {
     struct document document = {.text = calloc(1, length + 1), .length = length};
@@ -258,6 +330,21 @@ static void what_does_not_fit_is_let_go_and_known_as_such(void **state)
     assert_int_equal(answer_of(&t, "c"), FIND_HERE);
     assert_int_equal(documents_table_put_invalid(&t, "bad", "why", NULL), 0);
     assert_int_equal(answer_of(&t, "bad"), FIND_INVALID);
+    documents_table_fini(&t);
+}
+
+static void the_names_of_what_was_let_go_have_a_limit(void **state)
+{
+    (void)state;
+    struct documents_table t = {.bytes_max = 8};
+    char ref[16];
+    for (int i = 0; i <= DOCUMENTS_LET_GO_MAX; i++) {
+        snprintf(ref, sizeof ref, "n%d", i);
+        assert_int_equal(put(&t, ref, 1), ERR_LIMIT);
+    }
+    assert_int_equal(answer_of(&t, "n0"), FIND_LET_GO);
+    assert_int_equal(answer_of(&t, ref), FIND_NOWHERE);
+    assert_int_equal(t.let_go.length, DOCUMENTS_LET_GO_MAX);
     documents_table_fini(&t);
 }
 
@@ -305,7 +392,11 @@ int main(void)
         cmocka_unit_test(without_documents_no_reference_is_found),
         cmocka_unit_test(errors_quote_little_of_a_reference),
         cmocka_unit_test(the_texts_of_a_job_have_a_limit_together),
+        cmocka_unit_test(a_job_that_waits_for_one_text_holds_none),
+        cmocka_unit_test(what_no_file_is_called_may_be_in_the_topic),
+        cmocka_unit_test(a_name_longer_than_a_file_may_have_is_not_found),
         cmocka_unit_test(what_does_not_fit_is_let_go_and_known_as_such),
+        cmocka_unit_test(the_names_of_what_was_let_go_have_a_limit),
         cmocka_unit_test(a_table_holds_the_latest_of_each_name),
     };
     return cmocka_run_group_tests_name("documents", tests, set_up, tear_down);

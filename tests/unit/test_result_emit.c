@@ -190,7 +190,8 @@ static void a_native_answer_has_metrics_in_ms_and_its_own_metadata(void **state)
     struct result *r = result_of(
         "{\"custom_id\":\"n\",\"run_id\":\"night\",\"documents\":[{\"id\":\"d1\",\"text\":"
         "\"t\"},"
-        "\"u\"],\"question\":\"Q\",\"metadata\":{\"row\":12,\"x\":0.1},\"odd\":1,\"params\":{"
+        "\"u\",{\"ref\":\"r3\"},{\"id\":\"d4\",\"ref\":\"r4\"}],\"question\":\"Q\","
+        "\"metadata\":{\"row\":12,\"x\":0.1},\"odd\":1,\"params\":{"
         "\"even\":2}}",
         "yes");
     r->job->prefix_group = strdup("00ff");
@@ -199,7 +200,8 @@ static void a_native_answer_has_metrics_in_ms_and_its_own_metadata(void **state)
         "{\"id\":\"batch_req_0123abcd\",\"custom_id\":\"n\",\"run_id\":\"night\",\"status\":"
         "\"succeeded\",\"answer\":\"yes\",\"finish_reason\":\"stop\",\"stop_reason\":\"eos\","
         "\"model\":\"tiny\",\"created\":1767225600,\"usage\":" USAGE ",\"metrics\":" METRICS
-        ",\"error\":null,\"documents\":[\"d1\",null],\"prefix_group\":\"00ff\",\"metadata\":{"
+        ",\"error\":null,\"documents\":[\"d1\",null,\"r3\",\"d4\"],\"prefix_group\":\"00ff\","
+        "\"metadata\":{"
         "\"row\":12,\"x\":0.1},\"warnings\":[\"odd\",\"params.even\"],\"source\":{\"topic\":"
         "\"jobs.jsonl\",\"partition\":0,\"offset\":7},\"worker\":\"w1\"}");
 }

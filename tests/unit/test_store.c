@@ -111,6 +111,18 @@ static void a_result_comes_back_column_by_column(void **state)
     store_close(s);
 }
 
+static void a_document_without_an_id_is_stored_under_its_reference(void **state)
+{
+    struct store *s = open_with_run(path_in(state, "a.db"));
+    struct made m;
+    make_result(&m, "jobs", false, 7);
+    m.document.id = NULL;
+    m.document.ref = m.doc_id;
+    put_ok(s, "night", &m);
+    assert_string_equal(ask(s, "SELECT doc_id FROM job_documents"), "doc-1");
+    store_close(s);
+}
+
 static void a_source_is_stored_once(void **state)
 {
     struct store *s = open_with_run(path_in(state, "a.db"));
@@ -229,6 +241,19 @@ static void a_second_run_over_the_same_file_stands_beside_the_first(void **state
     assert_null(line);
     put_ok(s, "second", &m);
     assert_string_equal(ask(s, "SELECT group_concat(jobs) FROM v_runs"), "1,1");
+    store_close(s);
+}
+
+static void a_run_that_goes_on_has_no_end_and_no_counters(void **state)
+{
+    static const char sql[] = "SELECT status || ',' || (ended_at IS NULL) || ',' || "
+                              "(counters_json IS NULL) FROM runs";
+    struct store *s = open_with_run(path_in(state, "a.db"));
+    struct err e = {0};
+    assert_int_equal(store_end_run(s, "night", "completed", "{}", &e), 0);
+    assert_string_equal(ask(s, sql), "completed,0,0");
+    assert_int_equal(store_begin_run(s, &made_run, &e), 0);
+    assert_string_equal(ask(s, sql), "in_progress,1,1");
     store_close(s);
 }
 
@@ -585,11 +610,13 @@ int main(void)
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_result_comes_back_column_by_column),
+        IN_FOLDER(a_document_without_an_id_is_stored_under_its_reference),
         IN_FOLDER(a_source_is_stored_once),
         IN_FOLDER(what_is_stored_is_found_after_reopening),
         IN_FOLDER(another_payload_in_the_same_run_replaces_the_answer),
         IN_FOLDER(a_topic_made_anew_keeps_the_earlier_run_as_history),
         IN_FOLDER(a_second_run_over_the_same_file_stands_beside_the_first),
+        IN_FOLDER(a_run_that_goes_on_has_no_end_and_no_counters),
         IN_FOLDER(a_run_keeps_its_model),
         IN_FOLDER(the_file_and_its_companions_are_private),
         IN_FOLDER(a_newer_schema_is_refused_with_both_numbers),

@@ -152,7 +152,7 @@ const struct kernels *engine_kernels(const struct engine *eng);
  * ERR_LIMIT when it can never fit the pool; both with ERR_JOB.
  */
 int engine_submit(struct engine *eng, const struct seq_request *req, struct err *e);
-/* What engine_submit would say of the request, memory apart. */
+/* What engine_submit would say of the request, memory apart; never changes. Thread: any. */
 int engine_check(const struct engine *eng, const struct seq_request *req, struct err *e);
 /* What engine_submit refuses of a request whatever its options are: an empty prompt, ids
  * outside the vocabulary. ERR_INVALID with ERR_JOB. Thread: any. */
@@ -162,8 +162,8 @@ size_t engine_active(const struct engine *eng); /* submitted, result not yet col
 bool engine_has_room(const struct engine *eng);
 
 /* Tells the cache of a prompt that will be submitted later, so that its prefix is kept.
- * ERR_NOMEM only; end it with engine_unwant (accepts NULL) once the prompt is submitted or
- * given up. */
+ * ERR_NOMEM only; end it with engine_unwant (accepts NULL) just before the prompt is submitted,
+ * with no step in between, or when it is given up. */
 int engine_want(struct engine *eng, const char *salt, const int32_t *prompt, size_t n_prompt,
                 struct prefix_path **out, struct err *e);
 void engine_unwant(struct engine *eng, struct prefix_path *path);

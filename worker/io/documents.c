@@ -15,7 +15,10 @@
 
 /* A topic that is being read for the first time is waited for at least so long from record to
  * record, whatever the setting. */
-enum { READ_WAIT_US = 10000000 };
+enum {
+    READ_WAIT_US = 10000000,
+    UNKNOWN_WAIT_US = 240000000, /* as long as no broker says whether there is such a topic */
+};
 
 struct documents {
     struct documents_options options; /* path and topic are copies */
@@ -142,7 +145,8 @@ static int find(struct documents *d, const char *ref, enum find_answer *answer,
     *answer = FIND_NOWHERE;
     if (d && d->has_file)
         TRY(documents_table_read(&d->file, ref, answer, out, why, e));
-    if (*answer == FIND_NOWHERE && d && d->folder)
+    const bool may_be_file = d && d->folder && (!has_topic(d) || documents_folder_is_name(ref));
+    if (*answer == FIND_NOWHERE && may_be_file)
         TRY(documents_folder_read(d->folder, ref, answer, out, why, e));
     if (*answer == FIND_NOWHERE && has_topic(d))
         TRY(find_in_topic(d, ref, answer, out, why, e));
@@ -160,37 +164,36 @@ static void quote(const char *ref, char out[48])
     snprintf(out + n, 48 - n, "%s", ref[n] ? "..." : "");
 }
 
+/* Whoever reads the result need not learn the worker's paths. */
 static void fail_not_found(const struct documents *d, struct job *job, const char *param,
                            const char *name)
 {
-    const bool is_local = d && (d->has_file || d->folder);
-    char place[160] = "";
-    if (is_local)
-        snprintf(place, sizeof place, "%.140s", d->options.path);
+    char places[160] = "this worker, which was given none (--documents)";
+    const char *local = !d            ? ""
+                        : d->folder   ? "the documents folder"
+                        : d->has_file ? "the documents file"
+                                      : "";
     if (has_topic(d))
-        job_fail(job, 404, "document_not_found", param,
-                 "there is no document \"%s\" in %s%sthe topic %.80s; it was waited for %lld s",
-                 name, place, is_local ? " or " : "", d->options.topic,
-                 (long long)(d->options.wait_us / 1000000));
-    else if (is_local)
-        job_fail(job, 404, "document_not_found", param, "there is no document \"%s\" in %s",
-                 name, place);
-    else
-        job_fail(job, 404, "document_not_found", param,
-                 "the job refers to a document \"%s\", and no documents are given "
-                 "(--documents)",
-                 name);
+        snprintf(places, sizeof places, "%s%sthe topic %.80s", local, *local ? " or " : "",
+                 d->options.topic);
+    else if (*local)
+        snprintf(places, sizeof places, "%s", local);
+    job_fail(job, 404, "document_not_found", param, "there is no document \"%s\" in %s", name,
+             places);
 }
 
 static bool may_still_come(const struct documents *d, int64_t since_us)
 {
     if (!has_topic(d))
         return false;
+    int64_t at_least_us = 0;
+    if (!documents_topic_is_known(d->topic))
+        at_least_us = UNKNOWN_WAIT_US;
+    else if (!documents_topic_is_read(d->topic))
+        at_least_us = READ_WAIT_US;
+    const int64_t wait_us = d->options.wait_us > at_least_us ? d->options.wait_us : at_least_us;
     const int64_t moved_us = documents_topic_moved_us(d->topic);
     const int64_t from_us = moved_us > since_us ? moved_us : since_us;
-    int64_t wait_us = d->options.wait_us;
-    if (!documents_topic_is_read(d->topic) && wait_us < READ_WAIT_US)
-        wait_us = READ_WAIT_US;
     return clock_mono_us() < from_us + wait_us;
 }
 
@@ -236,27 +239,49 @@ static void check_size(struct job *job)
                  "the documents of the job have more than %u bytes together", JOB_BYTES_MAX);
 }
 
-int documents_resolve(struct documents *d, struct job *job, int64_t since_us, bool *waits,
-                      struct err *e)
+/* Whether a text is missing that may still come; the job's error for one that will not. */
+static int look(struct documents *d, struct job *job, int64_t since_us, bool *waits,
+                struct err *e)
 {
-    *waits = false;
     for (size_t i = 0; i < job->n_documents && job->error.status == 0; i++) {
+        enum find_answer answer;
+        struct err why = {0};
         if (job->documents[i].text)
             continue;
-        enum find_answer answer;
-        struct document found = {0};
-        struct err why = {0};
-        TRY(find(d, job->documents[i].ref, &answer, &found, &why, e));
+        TRY(find(d, job->documents[i].ref, &answer, NULL, &why, e));
         if (answer == FIND_NOWHERE && may_still_come(d, since_us))
             *waits = true;
-        else
-            settle(d, job, i, answer, &found, &why);
-        document_fini(&found);
-        check_size(job);
+        else if (answer != FIND_HERE)
+            settle(d, job, i, answer, NULL, &why);
     }
     if (job->error.status != 0)
         *waits = false;
     return 0;
+}
+
+static int copy_texts(struct documents *d, struct job *job, struct err *e)
+{
+    for (size_t i = 0; i < job->n_documents && job->error.status == 0; i++) {
+        enum find_answer answer;
+        struct document found = {0};
+        struct err why = {0};
+        if (job->documents[i].text)
+            continue;
+        TRY(find(d, job->documents[i].ref, &answer, &found, &why, e));
+        settle(d, job, i, answer, &found, &why);
+        document_fini(&found);
+        check_size(job);
+    }
+    return 0;
+}
+
+/* A job that waits holds no text: thousands may wait, for one document that all lack. */
+int documents_resolve(struct documents *d, struct job *job, int64_t since_us, bool *waits,
+                      struct err *e)
+{
+    *waits = false;
+    TRY(look(d, job, since_us, waits, e));
+    return *waits ? 0 : copy_texts(d, job, e);
 }
 
 uint64_t documents_generation(const struct documents *d)

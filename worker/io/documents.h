@@ -6,18 +6,22 @@
  *   a file      lines {"id", "title", "text"}, read once, when it is opened
  *   a folder    one document a file: the reference is the file's name relative to the folder,
  *               its bytes are the text. Names that lead out of the folder are refused, be it
- *               by "..", by a leading "/", or by a symbolic link
+ *               by "..", by a leading "/", or by a symbolic link; but what no file below the
+ *               folder can be called ("/a", "a/../b") is looked for in the topic when there is
+ *               one, whose keys may be anything
  *   a topic     compacted: key = reference, value as in document.h, a tombstone takes the
  *               document away. Read from its beginning, by a consumer and a thread of its own,
  *               from the first reference on that asks for it; never commits anything
  *
  * A reference that a file or folder does not have fails at once; with a topic it is waited for,
  * wait_us long, from when the job asked or, while the topic is still being read for the first
- * time, from the last record that came (then 10 s at least).
+ * time, from the last record that came (then 10 s at least). As long as no broker says whether
+ * there is such a topic, a job waits 240 s at least.
  *
  * Texts are held in memory, up to bytes_max for the topic and as much for the file. A file that
  * does not fit is refused. Of a topic, what does not fit is let go, is said in the log, and
- * fails the jobs that refer to it.
+ * fails the jobs that refer to it; after a million such documents the jobs wait before they
+ * fail, as for a document that nobody has.
  *
  * A reference stands for one text for good: a job that was answered is not answered again
  * because its document changed. Partitions that a topic gains while it is read are seen at the
@@ -53,10 +57,10 @@ int documents_open(const struct documents_options *o, struct documents **out, st
 
 /*
  * Puts title (unless the job has one) and text into every reference of the job. *waits: one of
- * them may still come, ask again after documents_generation has changed or time has passed;
- * since_us (monotonic) is when the job asked first. Otherwise the job is whole or has an error.
- * d NULL: no document is found. A failure is none of the job: no memory, no thread, a
- * property that Kafka refuses.
+ * them may still come, and none was put in; ask again after documents_generation has changed or
+ * time has passed; since_us (monotonic) is when the job asked first. Otherwise the job is whole
+ * or has an error. d NULL: no document is found. A failure is none of the job: no memory, no
+ * thread, a property that Kafka refuses.
  *
  * Thread: one.
  */

@@ -11,7 +11,7 @@
 #include "documents_int.h"
 
 /* No empty part, no "." and no "..": then no part goes up, unless by a link. */
-static bool is_relative_name(const char *ref)
+bool documents_folder_is_name(const char *ref)
 {
     for (const char *at = ref;; at++) {
         const size_t n = strcspn(at, "/");
@@ -43,7 +43,8 @@ static char *real_path(const char *root, const char *ref, enum find_answer *answ
     free(joined);
     if (path && is_below(root, path))
         return path;
-    const bool is_missing = !path && (errno == ENOENT || errno == ENOTDIR);
+    const bool is_missing =
+        !path && (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG);
     *answer = is_missing ? FIND_NOWHERE : FIND_INVALID;
     ERR_SET(why, ERR_INVALID, "%s", path ? "it leads out of the folder" : strerror(errno));
     free(path);
@@ -95,13 +96,13 @@ int documents_folder_read(const char *root, const char *ref, enum find_answer *a
                           struct document *out, struct err *why, struct err *e)
 {
     *answer = FIND_INVALID;
-    if (!is_relative_name(ref)) {
+    if (!documents_folder_is_name(ref)) {
         ERR_SET(why, ERR_INVALID, "it is not a name inside the folder");
         return 0;
     }
     struct err lack = {0};
     char *path = real_path(root, ref, answer, why, &lack);
-    if (path && read_file(path, out, why, &lack) == 0)
+    if (path && (!out || read_file(path, out, why, &lack) == 0))
         *answer = FIND_HERE;
     free(path);
     if (lack.code != 0 || why->code == ERR_NOMEM)

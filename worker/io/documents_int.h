@@ -15,9 +15,11 @@ enum find_answer {
 
 /*
  * documents_table.c: documents by name, in bounded memory. A text that does not fit is let go,
- * whoever had the name before; the names of those are kept as hashes, so that at worst a name
- * that was never there is said to have been let go. Zeroed but for bytes_max is empty.
+ * whoever had the name before; the names of the first DOCUMENTS_LET_GO_MAX of those are kept as
+ * hashes, so that at worst a name that was never there is said to have been let go, and one
+ * beyond them is as one that was never there. Zeroed but for bytes_max is empty.
  */
+enum { DOCUMENTS_LET_GO_MAX = 1 << 20 }; /* 16 MiB of hashes */
 struct table_entry {
     struct table_entry *next; /* in its bucket */
     uint64_t hash;
@@ -43,13 +45,16 @@ int documents_table_put_invalid(struct documents_table *t, const char *ref, cons
 void documents_table_remove(struct documents_table *t, const char *ref);
 const struct table_entry *documents_table_find(const struct documents_table *t,
                                                const char *ref);
-/* out: copies. why: for FIND_INVALID. *answer only with return 0. */
+/* out: copies; NULL: only the answer. why: for FIND_INVALID. *answer only with return 0. The
+ * other two sources' reads likewise. */
 int documents_table_read(const struct documents_table *t, const char *ref,
                          enum find_answer *answer, struct document *out, struct err *why,
                          struct err *e);
 void documents_table_fini(struct documents_table *t);
 
-/* documents_folder.c: root is a path without links, as realpath gives it. */
+/* documents_folder.c: root is a path without links, as realpath gives it. out NULL: whether
+ * there is something under the name, not whether it can be read. */
+bool documents_folder_is_name(const char *ref); /* some file could have it */
 int documents_folder_read(const char *root, const char *ref, enum find_answer *answer,
                           struct document *out, struct err *why, struct err *e);
 
@@ -59,9 +64,12 @@ int documents_topic_open(const struct documents_options *o, struct documents_top
                          struct err *e);
 int documents_topic_read(struct documents_topic *t, const char *ref, enum find_answer *answer,
                          struct document *out, struct err *why, struct err *e);
+/* A broker has said whether there is such a topic. Thread: any. */
+bool documents_topic_is_known(const struct documents_topic *t);
 /* Its records were read to their end once, or there is no such topic. Thread: any. */
 bool documents_topic_is_read(const struct documents_topic *t);
-/* When the last record of the first reading came, or that reading ended. Thread: any. */
+/* When the last record of the first reading came, or that reading began or ended. Thread: any.
+ */
 int64_t documents_topic_moved_us(const struct documents_topic *t);
 uint64_t documents_topic_generation(const struct documents_topic *t);
 void documents_topic_close(struct documents_topic *t); /* accepts NULL */

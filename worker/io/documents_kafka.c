@@ -31,7 +31,7 @@ struct documents_topic {
 
     _Atomic int64_t moved_us;
     _Atomic uint64_t generation;
-    _Atomic bool is_read;
+    _Atomic bool is_known, is_read;
     /* The rest belongs to the thread. */
     bool *at_end; /* [n_partitions] */
     size_t n_partitions, n_at_end;
@@ -96,12 +96,14 @@ static int assign(struct documents_topic *t, int n, struct err *e)
 static int find_topic(struct documents_topic *t, struct err *e)
 {
     const int n = count_partitions(t);
+    if (n >= 0) {
+        note_progress(t); /* before is_known, which shortens the wait from there */
+        atomic_store(&t->is_known, true);
+    }
     if (n > 0)
         return assign(t, n, e);
-    if (n == 0) {
-        note_progress(t);
+    if (n == 0)
         atomic_store(&t->is_read, true);
-    }
     nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_MS * 1000000L}, NULL);
     return 0;
 }
@@ -260,6 +262,11 @@ int documents_topic_read(struct documents_topic *t, const char *ref, enum find_a
         rc = documents_table_read(&t->table, ref, answer, out, why, e);
     pthread_mutex_unlock(&t->lock);
     return rc;
+}
+
+bool documents_topic_is_known(const struct documents_topic *t)
+{
+    return atomic_load(&t->is_known);
 }
 
 bool documents_topic_is_read(const struct documents_topic *t)

@@ -67,7 +67,8 @@ void documents_table_remove(struct documents_table *t, const char *ref)
 
 static int let_go(struct documents_table *t, uint64_t hash, const char *ref, struct err *e)
 {
-    if (hash_set_add(&t->let_go, hash) == HASH_SET_NOMEM)
+    if (t->let_go.length < DOCUMENTS_LET_GO_MAX &&
+        hash_set_add(&t->let_go, hash) == HASH_SET_NOMEM)
         return nomem(e);
     return ERR_SET(e, ERR_LIMIT, "there is no room for %.80s", ref);
 }
@@ -167,7 +168,7 @@ int documents_table_read(const struct documents_table *t, const char *ref,
     if (!entry)
         return 0;
     if (entry->text)
-        return copy_entry(entry, out, e);
+        return out ? copy_entry(entry, out, e) : 0;
     *answer = FIND_INVALID;
     ERR_SET(why, ERR_FORMAT, "%s", entry->why);
     return 0;

@@ -176,7 +176,7 @@ static int insert_document(struct store *s, int64_t job_id, size_t position,
     struct binder b = {.statement = st};
     binder_note(&b, sqlite3_bind_int64(st, 1, job_id));
     binder_note(&b, sqlite3_bind_int64(st, 2, (int64_t)position));
-    binder_note(&b, sqlite3_bind_text(st, 3, document->id, -1, SQLITE_STATIC));
+    binder_note(&b, sqlite3_bind_text(st, 3, job_document_id(document), -1, SQLITE_STATIC));
     binder_note(&b, sqlite3_bind_text(st, 4, document->title, -1, SQLITE_STATIC));
     binder_note(&b, sqlite3_bind_int64(st, 5, (int64_t)document->length));
     if (b.rc != SQLITE_OK)

@@ -62,7 +62,8 @@ static const char *const texts[STORE_SQL_COUNT] = {
         "version, started_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, CASE WHEN json_valid(?7) THEN ?7 "
         "END, ?8, ?9)",
     [SQL_RUN_REOPEN] =
-        "UPDATE runs SET status = 'in_progress', ended_at = NULL, starts = starts + 1, "
+        "UPDATE runs SET status = 'in_progress', ended_at = NULL, counters_json = NULL, "
+        "starts = starts + 1, "
         "kernels = ?2, engine_json = CASE WHEN json_valid(?3) THEN ?3 END, version = ?4, label "
         "= coalesce(?5, label) "
         "WHERE run_id = ?1",
