@@ -23,36 +23,54 @@ int parked_add(struct parked *p, struct job *job, struct err *e)
     return 0;
 }
 
-bool parked_begin(struct parked *p, const struct documents *d)
+/* Begins a pass when it is worth asking again. */
+static void begin(struct parked *p, const struct documents *d)
 {
     const int64_t since_us = clock_mono_us() - p->looked_us;
     const uint64_t generation = documents_generation(d);
     if (p->n == 0 || since_us < PASS_US ||
         (generation == p->generation && since_us < TIME_PASS_US))
-        return false;
+        return;
     p->generation = generation; /* before looking: what comes meanwhile is a reason to look */
     p->looked_us = clock_mono_us();
+    p->is_passing = true;
     p->at = 0;
     p->kept = 0;
-    return true;
+}
+
+static bool is_held(const struct transport *t, const struct job *job)
+{
+    return !t->holds || t->holds(t->ctx, &job->source);
 }
 
 /* A job that a failure leaves undecided stays. */
-int parked_next(struct parked *p, struct documents *d, struct job **job, struct err *e)
+int parked_next(struct parked *p, struct documents *d, const struct transport *t,
+                struct job **job, struct err *e)
 {
     *job = NULL;
-    while (p->at < p->n) {
+    if (!p->is_passing)
+        begin(p, d);
+    while (p->is_passing && p->at < p->n) {
         struct job *next = p->jobs[p->at];
+        const bool held = is_held(t, next);
         bool waits = true;
-        TRY(documents_resolve(d, next, next->admitted_us, &waits, e));
+        if (held)
+            TRY(documents_resolve(d, next, next->admitted_us, &waits, e));
         p->jobs[p->at++] = NULL;
-        if (!waits) {
+        if (held && !waits) {
             *job = next;
             return 0;
         }
-        p->jobs[p->kept++] = next;
+        if (held) {
+            p->jobs[p->kept++] = next;
+        } else {
+            job_free(next);
+            p->n_dropped++;
+        }
     }
-    p->n = p->kept;
+    if (p->is_passing)
+        p->n = p->kept;
+    p->is_passing = false;
     return 0;
 }
 

@@ -124,30 +124,28 @@ static int admit(struct pipeline *p, struct job *job, struct err *e)
     return waits ? 0 : pass_on(p, job, e);
 }
 
-/* Jobs whose documents have come, or whose time to wait for them is over. Waiting for a
- * document is time in the queue. */
+/* One job whose documents have come, or whose time to wait for them is over: between two of
+ * them the transport is asked again, which keeps the membership of its group alive. Waiting for
+ * a document is time in the queue. */
 static int retry_parked(struct pipeline *p, struct err *e)
 {
-    if (!parked_begin(&p->parked, p->o->documents))
-        return 0;
-    for (;;) {
-        struct job *job = NULL;
-        TRY(parked_next(&p->parked, p->o->documents, &job, e));
-        if (!job)
-            return 0;
-        set_admitted(job);
-        pipeline_check_deadline(job, clock_wall_us());
-        TRY(pass_on(p, job, e));
-    }
+    struct job *job = NULL;
+    const uint64_t n_dropped = p->parked.n_dropped;
+    const int rc = parked_next(&p->parked, p->o->documents, p->o->transport, &job, e);
+    atomic_fetch_sub(&p->taken, p->parked.n_dropped - n_dropped);
+    if (rc != 0 || !job)
+        return rc;
+    set_admitted(job);
+    pipeline_check_deadline(job, clock_wall_us());
+    return pass_on(p, job, e);
 }
 
 static int take_one(struct pipeline *p, struct err *e)
 {
     struct transport_input in;
     enum transport_event event;
-    TRY(p->o->transport->take(p->o->transport->ctx, &in, &event, e));
-    if (event == TRANSPORT_END)
-        atomic_store(&p->input_ended, true);
+    TRY(p->o->transport->take(p->o->transport->ctx, !p->parked.is_passing, &in, &event, e));
+    atomic_store(&p->input_ended, event == TRANSPORT_END);
     if (event != TRANSPORT_INPUT)
         return 0;
     const struct settings *s = p->o->answers->settings;
@@ -167,12 +165,16 @@ static int take_one(struct pipeline *p, struct err *e)
     return admit(p, job, e);
 }
 
-/* At the end of the input only what waits for documents is left. */
+/* At the end of a file only what waits for documents is left. A topic has no end: it is asked
+ * on, so that this worker stays in its group and learns which of the waiting jobs went to
+ * another one. */
 static int take_or_wait(struct pipeline *p, struct err *e)
 {
-    if (!atomic_load(&p->input_ended))
-        return take_one(p, e);
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    const bool is_over = atomic_load(&p->input_ended);
+    if (!(is_over && p->o->transport->has_end))
+        TRY(take_one(p, e));
+    if (is_over && !p->parked.is_passing)
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     return 0;
 }
 

@@ -55,9 +55,10 @@ struct transport {
     bool unique_ids; /* a custom_id may come only once */
     size_t
         queue_max; /* inputs that may wait for the engine; what take must not wait for fits */
-    /* Waits a little. Thread: intake. */
-    int (*take)(void *ctx, struct transport_input *in, enum transport_event *event,
-                struct err *e);
+    /* Waits a little if it may. After the end, more may come of a transport that has none.
+     * Thread: intake. */
+    int (*take)(void *ctx, bool may_wait, struct transport_input *in,
+                enum transport_event *event, struct err *e);
     /* Makes a take that waits return ERR_CANCELLED; NULL: take never waits long. Thread: any.
      */
     void (*stop)(void *ctx);

@@ -38,9 +38,10 @@ static int end_blank_lines(struct file_transport *t, struct err *e)
     return drop_lines(t, first, t->last_line, e);
 }
 
-static int take(void *ctx, struct transport_input *in, enum transport_event *event,
-                struct err *e)
+static int take(void *ctx, bool may_wait, struct transport_input *in,
+                enum transport_event *event, struct err *e)
 {
+    (void)may_wait;
     struct file_transport *t = ctx;
     struct file_line line;
     for (;;) {

@@ -25,14 +25,14 @@ struct kafka_transport {
     bool acknowledged[TRANSPORT_BATCH_MAX]; /* of the batch that deliver works on */
 };
 
-static int take(void *ctx, struct transport_input *in, enum transport_event *event,
-                struct err *e)
+static int take(void *ctx, bool may_wait, struct transport_input *in,
+                enum transport_event *event, struct err *e)
 {
     struct kafka_transport *t = ctx;
     kafka_record_free(t->record);
     t->record = NULL;
     *event = TRANSPORT_NOTHING;
-    TRY(kafka_source_poll(t->source, POLL_MS, &t->record, e));
+    TRY(kafka_source_poll(t->source, may_wait ? POLL_MS : 0, &t->record, e));
     const struct kafka_record *r = t->record;
     if (!r) {
         if (t->exit_when_empty && kafka_source_is_drained(t->source))
