@@ -261,7 +261,7 @@ static void check_forced_jobs(const json_t *jobs, const char *isa, enum kv_type 
 {
     struct engine *eng = golden_open_engine(model, isa, ACT_INT8, kv, &options);
     struct greedy_count count = {0};
-    const size_t n_jobs = bound_of(isa, 1, 1, 8, 24);
+    const size_t n_jobs = bound_of(isa, 0, 1, 8, 24);
     for (size_t i = 0; i < n_jobs; i++)
         check_forced(eng, json_array_get(jobs, i), gap_min, &count);
     printf("    forced greedy, %s, KV %s: %zu of %zu steps agree; all %zu with a gap of %g or "
@@ -302,7 +302,7 @@ static void free_greedy_texts_follow_the_reference(void **state)
     const char *isa = isas[kernel_sets(isas) - 1];
     struct engine *eng = golden_open_engine(model, isa, ACT_INT8, KV_BF16, &options);
     struct err e = {0};
-    const size_t n_jobs = bound_of(isa, 2, 2, 8, 24);
+    const size_t n_jobs = bound_of(isa, 0, 1, 8, 24);
     for (size_t i = 0; i < n_jobs; i++) {
         size_t n_prompt;
         json_t *job = json_array_get(jobs, i);
