@@ -251,7 +251,7 @@ static void topics_are_created_once(void **state)
 }
 
 /* A topic's setting as the broker tells it, by a handle of the test's own. */
-static void read_topic_setting(const char *topic, const char *name, char *out, size_t capacity)
+static void ask_topic_setting(const char *topic, const char *name, char *out, size_t capacity)
 {
     char reason[256];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
@@ -276,6 +276,15 @@ static void read_topic_setting(const char *topic, const char *name, char *out, s
     rd_kafka_ConfigResource_destroy(asked);
     rd_kafka_queue_destroy(answers);
     rd_kafka_destroy(rk);
+}
+
+/* A broker may not know a topic yet that was made a moment ago. */
+static void read_topic_setting(const char *topic, const char *name, char *out, size_t capacity)
+{
+    const int64_t deadline_us = clock_mono_us() + 20000000;
+    do
+        ask_topic_setting(topic, name, out, capacity);
+    while (strcmp(out, "none") == 0 && clock_mono_us() < deadline_us);
 }
 
 static void only_a_compacted_topic_is_compacted(void **state)
