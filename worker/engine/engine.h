@@ -48,6 +48,7 @@ struct engine_options {
     const char *kv_disk;       /* folder; NULL or "": none. Borrowed until engine_open ends. */
     uint64_t kv_disk_bytes;    /* of its files at most */
     size_t kv_disk_tokens_min; /* shorter prefixes are not worth a file */
+    bool kv_disk_always;       /* saves and loads whatever it costs, for tests */
 };
 
 enum { CALIBRATION_POINTS_MAX = 8 };

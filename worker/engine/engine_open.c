@@ -102,6 +102,7 @@ static int open_disk(struct engine *eng, struct err *e)
         .folder = o->kv_disk,
         .bytes_max = o->kv_disk_bytes,
         .tokens_min = o->kv_disk_tokens_min,
+        .always = o->kv_disk_always,
         .context = o->context,
         .model_sha256 = eng->model->sha256,
         .kernels = eng->kernels.name,

@@ -14,6 +14,8 @@
 #include "engine/kv_folder.h"
 #include "engine/memory.h"
 
+enum { ALWAYS_WAIT_US = 60000000 };
+
 enum {
     SLOTS = 2,            /* files in the writer's hands: one being written, one ready */
     REFUSALS_MAX = 32,    /* loads that did not seem to pay, before one is tried again */
@@ -38,6 +40,7 @@ struct kv_disk {
     struct kv_folder folder;
     uint64_t bytes_max;
     size_t tokens_min, pages_max;
+    bool always;
     size_t page_bytes;
 
     void *block; /* the slots' memory and the reader's head */
@@ -172,6 +175,7 @@ int kv_disk_open(const struct kv_disk_options *o, struct kvpool *pool, struct kv
     d->pool = pool;
     d->bytes_max = o->bytes_max;
     d->tokens_min = o->tokens_min;
+    d->always = o->always;
     d->pages_max = o->context / KV_PAGE_TOKENS;
     d->page_bytes = kvpool_page_bytes(&o->shape);
     pthread_mutex_init(&d->lock, NULL);
@@ -280,7 +284,8 @@ static void count_given_up(struct kv_disk *d, size_t n_pages)
 size_t kv_disk_save(struct kv_disk *d, const char *salt, const int32_t *tokens,
                     size_t first_page, const int32_t *pages, size_t n_pages, int64_t wait_us)
 {
-    const int64_t until_us = wait_us > 0 ? clock_mono_us() + wait_us : 0;
+    const int64_t until_us =
+        wait_us > 0 ? clock_mono_us() + (d->always ? ALWAYS_WAIT_US : wait_us) : 0;
     const size_t n = n_pages < d->pages_max ? n_pages : d->pages_max;
     struct kv_piece piece = {.tokens = tokens};
     if (n * KV_PAGE_TOKENS < d->tokens_min || first_page >= n ||
@@ -442,7 +447,8 @@ size_t kv_disk_read(struct kv_disk *d, const struct kv_piece *piece, size_t firs
 bool kv_disk_pays(struct kv_disk *d)
 {
     const bool known = d->loading.us > 0 && d->prefill.us > 0;
-    if (!known || d->loading.units * d->prefill.us >= d->prefill.units * d->loading.us)
+    if (d->always || !known ||
+        d->loading.units * d->prefill.us >= d->prefill.units * d->loading.us)
         return true;
     if (++d->n_refused < REFUSALS_MAX)
         return false;

@@ -33,7 +33,8 @@ struct kv_disk_options {
     const char *folder;
     uint64_t bytes_max; /* of all files together */
     size_t tokens_min;  /* shorter prefixes are neither saved nor loaded */
-    size_t context;     /* longest prefix, in tokens; a page at least */
+    bool always;    /* loads also when computing is faster, waits for the writer, for tests */
+    size_t context; /* longest prefix, in tokens; a page at least */
     const char *model_sha256;
     const char *kernels; /* name of the kernel set */
     enum act_kind activations;
