@@ -113,3 +113,8 @@ code_is 2
 levers --lever prefix_cache --experiment prefix --context 64
 code_is 65
 err_has 'context of more than 94 tokens'
+
+it 'measures the engine although every prompt of it is the same'
+run sheaf bench engine --prompt-tokens 40 --answer-tokens 4 --json
+code_is 0
+out_has '"prefill"'
