@@ -11,59 +11,9 @@
 
 #include <cmocka.h>
 
+#include "failing_alloc.h"
 #include "group.h"
 #include "group_ideal.h"
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-char *__wrap_strdup(const char *text);
-char *__wrap_strndup(const char *text, size_t n);
-
-static long left = -1; /* allocations until the failing one; negative: none fails */
-static size_t n_failed;
-
-static int fails_now(void)
-{
-    if (left < 0 || left-- > 0)
-        return 0;
-    n_failed++;
-    return 1;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return fails_now() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails_now() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size)
-{
-    return fails_now() ? NULL : __real_realloc(memory, size);
-}
-
-/* Linked for all programs of this kind; nothing here copies texts. */
-char *__wrap_strdup(const char *text)
-{
-    return __wrap_strndup(text, strlen(text));
-}
-
-char *__wrap_strndup(const char *text, size_t n)
-{
-    char *copy = __wrap_malloc(n + 1);
-    if (copy) {
-        memcpy(copy, text, n);
-        copy[n] = '\0';
-    }
-    return copy;
-}
 
 enum { BLOCK = 32, JOBS = 200, TOKENS = 8 * BLOCK };
 
@@ -92,9 +42,9 @@ static size_t add_with_failures(struct group_window *w, const struct group_job *
 {
     for (long countdown = 0;; countdown++) {
         struct err e = {0};
-        left = countdown;
+        failing_alloc_arm(countdown + 1, false);
         const int rc = group_add(w, job, &e);
-        left = -1;
+        failing_alloc_disarm();
         assert_true(group_check(w));
         if (rc == 0)
             return (size_t)countdown;
@@ -108,21 +58,22 @@ static void adding_fails_without_a_trace_and_taking_never_does(void **state)
     (void)state;
     struct group_window *w = NULL;
     assert_int_equal(group_open(&limits, &w, NULL), 0);
-    n_failed = 0;
+    size_t n_failed = 0;
     for (size_t i = 0; i < JOBS; i++) {
         const struct group_job job = make_job(i);
-        assert_true(add_with_failures(w, &job) > 0);
+        const size_t n = add_with_failures(w, &job);
+        assert_true(n > 0);
+        n_failed += n;
         assert_int_equal(group_length(w), i + 1);
     }
     assert_true(n_failed > 2 * JOBS);
     uint64_t sum = 0;
     struct group_pick pick;
-    n_failed = 0;
-    left = 0;
+    failing_alloc_arm(1, false);
     while (group_next(w, 0, &pick))
         sum += (uintptr_t)pick.user;
-    left = -1;
-    assert_int_equal(n_failed, 0);
+    failing_alloc_disarm();
+    assert_int_equal(failing_alloc_refused(), 0);
     assert_int_equal(sum, JOBS * (JOBS + 1) / 2);
     group_close(w);
 }
@@ -133,9 +84,9 @@ static void opening_fails_without_a_leak(void **state)
     struct group_window *w = NULL;
     long countdown = 0;
     for (;; countdown++) {
-        left = countdown;
+        failing_alloc_arm(countdown + 1, false);
         const int rc = group_open(&limits, &w, NULL);
-        left = -1;
+        failing_alloc_disarm();
         if (rc == 0)
             break;
         assert_int_equal(rc, ERR_NOMEM);
@@ -151,9 +102,9 @@ static void the_ideal_fails_without_a_leak(void **state)
     const int32_t tokens[] = {1, 2, 3};
     const struct group_prompt prompts[] = {{tokens, 3, NULL}, {tokens, 2, NULL}};
     uint64_t cached;
-    left = 0;
+    failing_alloc_arm(1, false);
     assert_int_equal(group_ideal_cached(prompts, 2, 0, &cached, NULL), ERR_NOMEM);
-    left = -1;
+    failing_alloc_disarm();
     assert_int_equal(group_ideal_cached(prompts, 2, 0, &cached, NULL), 0);
     assert_int_equal(cached, 2);
 }

@@ -13,63 +13,12 @@
 
 #include "base/limits.h"
 #include "engine/prefix.h"
+#include "failing_alloc.h"
 #include "kv_stamps.h"
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *memory, size_t size);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *memory, size_t size);
-char *__wrap_strdup(const char *text);
-char *__wrap_strndup(const char *text, size_t n);
-char *__real_strndup(const char *text, size_t n);
-
-static bool armed;
-static long n_asked; /* while armed */
-static long failing; /* the one that fails, from 1 */
-
-static bool fails_now(void)
-{
-    return armed && ++n_asked == failing;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return fails_now() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails_now() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size)
-{
-    return fails_now() ? NULL : __real_realloc(memory, size);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return fails_now() ? NULL : __real_strdup(text);
-}
-
-char *__wrap_strndup(const char *text, size_t n)
-{
-    return fails_now() ? NULL : __real_strndup(text, n);
-}
 
 enum { PAGES = 12, PROMPT = 200 };
 
 static const struct prefix_options options = {.enabled = true, .evicts_by_demand = true};
-
-static void arm(long nth)
-{
-    n_asked = 0;
-    failing = nth;
-    armed = true;
-}
 
 static void opening_fails_cleanly_at_every_allocation(void **state)
 {
@@ -79,9 +28,9 @@ static void opening_fails_cleanly_at_every_allocation(void **state)
     long n = 0;
     while (rc != 0) {
         struct prefix_tree *tree = NULL;
-        arm(++n);
+        failing_alloc_arm(++n, false);
         rc = prefix_open(&options, pool, &tree, NULL);
-        armed = false;
+        failing_alloc_disarm();
         assert_true(rc == 0 || rc == ERR_NOMEM);
         assert_true((rc == 0) == (tree != NULL));
         prefix_close(tree);
@@ -96,12 +45,12 @@ static void run(struct prefix_tree *tree, const int32_t *tokens, size_t n)
     struct prefix_hit hit;
     int32_t pages[PAGES];
     assert_int_equal(prefix_want(tree, "x", tokens, n, &path, NULL), 0);
-    arm(0);
+    failing_alloc_arm(0, false);
     assert_true(prefix_start(tree, path, tokens, n, 0, pages, &hit));
     prefix_commit(tree, path, tokens, n, true, pages);
     prefix_stop(tree, path, tokens, n, pages, (n + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS, false);
-    armed = false;
-    assert_int_equal(n_asked, 0);
+    failing_alloc_disarm();
+    assert_int_equal(failing_alloc_asked(), 0);
 }
 
 /* The first two blocks are kept by their pages alone, the others are new. */
@@ -118,9 +67,9 @@ static void wanting_fails_cleanly_at_every_allocation(void **state)
         long n = 0;
         while (rc != 0) {
             struct prefix_path *path = NULL;
-            arm(++n);
+            failing_alloc_arm(++n, false);
             rc = prefix_want(tree, i == 0 ? "x" : "y", tokens, PROMPT, &path, NULL);
-            armed = false;
+            failing_alloc_disarm();
             assert_true(rc == 0 || rc == ERR_NOMEM);
             assert_true(prefix_check(tree));
             assert_true((rc == 0) == (path != NULL));

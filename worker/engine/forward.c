@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/size.h"
 #include "engine/forward_int.h"
 #include "engine/memory.h"
 
@@ -133,11 +134,6 @@ float *forward_logits(struct forward *f, size_t logits_row)
 
 /* ------------------------------------------------------------------ products */
 
-static size_t divide_up(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
-
 struct product {
     const struct forward *f;
     const struct linear *linear;
@@ -153,7 +149,7 @@ static void product_item(void *ctx, size_t item, size_t thread)
     const struct product *p = ctx;
     for (size_t i = 0; i < p->linear->n_parts; i++) {
         const struct weight *w = &p->linear->parts[i];
-        const size_t n_items = divide_up(w->n_panels, PANELS_PER_ITEM);
+        const size_t n_items = size_divide_up(w->n_panels, PANELS_PER_ITEM);
         if (item >= n_items) {
             item -= n_items;
             continue;
@@ -180,7 +176,7 @@ static void multiply(const struct forward *f, const struct linear *linear, const
     struct product p = {.f = f, .linear = linear, .x = &x, .mode = mode, .y = y};
     size_t n_items = 0;
     for (size_t i = 0; i < linear->n_parts; i++)
-        n_items += divide_up(linear->parts[i].n_panels, PANELS_PER_ITEM);
+        n_items += size_divide_up(linear->parts[i].n_panels, PANELS_PER_ITEM);
     pool_run(f->threads, product_item, &p, n_items);
     if (linear->bias)
         f->kernels->bias_add(y, linear->n_rows, linear->bias, n_rows, linear->n_rows);
@@ -209,7 +205,7 @@ static void run_rows(struct forward *f, size_t n_rows, const float *norm,
                      void (*stage)(const struct rows *, size_t, size_t))
 {
     struct rows r = {.f = f, .n_rows = n_rows, .norm = norm, .stage = stage};
-    pool_run(f->threads, rows_item, &r, divide_up(n_rows, ROWS_PER_ITEM));
+    pool_run(f->threads, rows_item, &r, size_divide_up(n_rows, ROWS_PER_ITEM));
 }
 
 static void quantize_rows(const struct forward *f, struct act *a, size_t begin, size_t end)

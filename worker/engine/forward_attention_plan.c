@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/size.h"
 #include "engine/forward_int.h"
 
 enum {
@@ -48,23 +49,13 @@ void attention_plan_close(struct attention_plan *p)
     free(p->spans);
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t divide_up(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* ------------------------------------------------------------------ order */
 
 /* Whole page lists as bytes, a list before those that it begins: no order of numbers, but one
  * that brings equal heads together. Ties keep the plan's order. */
 static int compare_pieces(const struct attention_piece *a, const struct attention_piece *b)
 {
-    const size_t n = smaller(a->n_pages, b->n_pages);
+    const size_t n = size_min(a->n_pages, b->n_pages);
     const int32_t *pages = a->segment->seq->pages;
     const int order = memcmp(pages, b->segment->seq->pages, n * sizeof pages[0]);
     if (order != 0)
@@ -105,7 +96,8 @@ static void list_pieces(struct attention_plan *p, const struct step_plan *step, 
         size_t n_rows = 0;
         for (size_t row = 0; row < segment->n_rows; row += n_rows) {
             const size_t position = segment->position + row;
-            n_rows = smaller(segment->n_rows - row, KV_PAGE_TOKENS - position % KV_PAGE_TOKENS);
+            n_rows =
+                size_min(segment->n_rows - row, KV_PAGE_TOKENS - position % KV_PAGE_TOKENS);
             const struct attention_piece piece = {.segment = segment,
                                                   .first_row = row,
                                                   .n_rows = n_rows,
@@ -148,7 +140,7 @@ static size_t count_blocks(const struct attention_plan *p, size_t block_rows)
 {
     size_t n = 0;
     for (size_t i = 0; i < p->n_trees; i++)
-        n += divide_up(p->tree_rows[i], block_rows);
+        n += size_divide_up(p->tree_rows[i], block_rows);
     return n;
 }
 
@@ -164,8 +156,8 @@ static size_t choose_block_rows(const struct forward *f)
     size_t best = attention_rows_max(f), best_cost = SIZE_MAX;
     for (size_t rows = best; rows > 0; rows--) {
         const size_t n_blocks = count_blocks(p, rows);
-        const size_t rounds = divide_up(n_blocks * f->config->n_kv_heads, n_threads);
-        const size_t queries = divide_up(p->n_rows, n_blocks) * attention_heads(f);
+        const size_t rounds = size_divide_up(n_blocks * f->config->n_kv_heads, n_threads);
+        const size_t queries = size_divide_up(p->n_rows, n_blocks) * attention_heads(f);
         const size_t cost = rounds * (queries + PAGE_READ_QUERIES);
         if (cost < best_cost) {
             best = rows;
@@ -183,7 +175,7 @@ static size_t choose_block_rows(const struct forward *f)
 static size_t common_pages(const struct attention_plan *p, size_t i, size_t j, size_t known)
 {
     const struct attention_row *a = &p->rows[i], *b = &p->rows[j];
-    const size_t n_max = smaller(a->n_pages, b->n_pages);
+    const size_t n_max = size_min(a->n_pages, b->n_pages);
     size_t n = known;
     while (n < n_max && a->pages[n] == b->pages[n])
         n++;
@@ -198,7 +190,7 @@ static size_t keys_seen(const struct attention_plan *p, size_t begin, size_t end
         const size_t n = (size_t)p->rows[i].position + 1 - first_page * KV_PAGE_TOKENS;
         n_keys = n > n_keys ? n : n_keys;
     }
-    return smaller(n_keys, n_pages * KV_PAGE_TOKENS);
+    return size_min(n_keys, n_pages * KV_PAGE_TOKENS);
 }
 
 /* Spans of rows [row, end) from page on, which they have in common up to there. Rows that see
@@ -234,7 +226,7 @@ static void add_block(struct attention_plan *p, size_t first_row, size_t n_rows)
         const struct attention_span *span = &p->spans[i];
         const size_t row = first_row + span->first_row;
         add_spans(p, block, row, row + span->n_rows,
-                  span->first_page + divide_up(span->n_keys, KV_PAGE_TOKENS));
+                  span->first_page + size_divide_up(span->n_keys, KV_PAGE_TOKENS));
     }
     block->n_spans = p->n_spans - block->first_span;
 }
@@ -264,7 +256,7 @@ void forward_attention_plan(struct forward *f)
     size_t row = 0;
     for (size_t i = 0; i < p->n_trees; i++) {
         const size_t n_rows = p->tree_rows[i];
-        const size_t n_blocks = divide_up(n_rows, block_rows);
+        const size_t n_blocks = size_divide_up(n_rows, block_rows);
         for (size_t k = 0; k < n_blocks; k++) {
             const size_t begin = k * n_rows / n_blocks, end = (k + 1) * n_rows / n_blocks;
             add_block(p, row + begin, end - begin);

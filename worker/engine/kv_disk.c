@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "engine/kv_folder.h"
 #include "engine/memory.h"
 
@@ -351,16 +352,11 @@ static size_t next_cut(size_t page)
     return (page / KV_FILE_PAGES + 1) * KV_FILE_PAGES;
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 const struct kv_piece *kv_disk_find(struct kv_disk *d, const char *salt, const int32_t *tokens,
                                     size_t first_page, size_t n_pages, size_t *n_pieces)
 {
     *n_pieces = 0;
-    const size_t n = least(n_pages, d->pages_max);
+    const size_t n = size_min(n_pages, d->pages_max);
     struct kv_chain chain;
     if (n * KV_PAGE_TOKENS < d->tokens_min || first_page >= n ||
         kv_chain_begin(&chain, &d->id, salt, NULL) != 0)
@@ -372,7 +368,7 @@ const struct kv_piece *kv_disk_find(struct kv_disk *d, const char *salt, const i
             kv_folder_touch(&d->folder, chain.hash, last_use(page + 1 - KV_FILE_PAGES));
     }
     for (size_t page = first_page; page < n;) {
-        const size_t end = least(next_cut(page), n);
+        const size_t end = size_min(next_cut(page), n);
         struct kv_piece *piece = &d->pieces[*n_pieces];
         if (!find_piece(d, &chain, tokens, page, end, piece))
             break;

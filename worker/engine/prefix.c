@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/size.h"
 #include "engine/prefix_int.h"
 
 enum {
@@ -107,11 +108,6 @@ struct match {
     size_t n_copied;            /* tokens */
 };
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t match_tokens(const struct match *m)
 {
     return m->n_shared * PAGE + m->n_copied;
@@ -130,7 +126,7 @@ static struct prefix_node *find_block(const struct prefix_tree *t,
 
 static size_t count_equal(const struct prefix_node *node, const int32_t *tokens, size_t n)
 {
-    n = smaller(n, node->n_tokens);
+    n = size_min(n, node->n_tokens);
     size_t i = 0;
     while (i < n && node->tokens[i] == tokens[i])
         i++;
@@ -163,7 +159,7 @@ static void find_match(const struct prefix_tree *t, const struct prefix_path *pa
         if (left + 1 >= PAGE)
             node = find_block(t, path, m->last, tokens, m->n_shared);
         if (!node || node->page == KVPOOL_NO_PAGE) {
-            find_source(m->last, tokens + at, smaller(left, PAGE), m);
+            find_source(m->last, tokens + at, size_min(left, PAGE), m);
             return;
         }
         if (left < PAGE) {
@@ -191,7 +187,7 @@ static size_t count_coming(const struct prefix_tree *t, const struct prefix_path
             break;
         block++;
     }
-    const size_t end = smaller(block * PAGE, n_tokens - 1);
+    const size_t end = size_min(block * PAGE, n_tokens - 1);
     return end > match_tokens(m) ? end - match_tokens(m) : 0;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/size.h"
 
 enum {
     PASSES_MAX = 64,
@@ -226,11 +227,6 @@ static void add_segment(struct step_plan *plan, struct seq *seq, size_t n_rows)
     plan->n_logits += reaches_end ? 1 : 0;
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t remainder_of(const struct seq *seq)
 {
     return seq->n_tokens - seq->n_computed;
@@ -270,14 +266,14 @@ static void plan_chunks(struct sched *s, struct step_plan *plan)
         struct grant *grant = &s->grants[i];
         if (grant->seq != first)
             continue;
-        grant->n_rows =
-            smaller(smaller(remainder_of(first), s->limits.chunk_tokens), smaller(share, left));
+        grant->n_rows = size_min(size_min(remainder_of(first), s->limits.chunk_tokens),
+                                 size_min(share, left));
         left -= grant->n_rows;
     }
     for (size_t i = 0; i < n; i++) {
         struct grant *grant = &s->grants[i];
-        const size_t chunk = smaller(remainder_of(grant->seq), s->limits.chunk_tokens);
-        const size_t more = smaller(chunk - grant->n_rows, left);
+        const size_t chunk = size_min(remainder_of(grant->seq), s->limits.chunk_tokens);
+        const size_t more = size_min(chunk - grant->n_rows, left);
         left -= more;
         if (grant->n_rows + more > 0)
             add_segment(plan, grant->seq, grant->n_rows + more);
@@ -300,7 +296,7 @@ static void plan_whole(struct sched *s, struct step_plan *plan)
     s->owes_decoding = false;
     if (plan->n_rows > 0 || !first)
         return;
-    const size_t n_rows = smaller(remainder_of(first), s->limits.step_tokens);
+    const size_t n_rows = size_min(remainder_of(first), s->limits.step_tokens);
     s->owes_decoding = n_rows == remainder_of(first);
     add_segment(plan, first, n_rows);
 }
