@@ -26,7 +26,8 @@
 #ifndef SHEAF_ADVICE_H
 #define SHEAF_ADVICE_H
 
-#include "group_ideal.h"
+#include "base/err.h"
+#include "group_prompt.h"
 
 enum {
     ADVICE_RUN_TOKENS = 64,   /* so many equal tokens again after a piece */
@@ -37,7 +38,7 @@ enum {
 };
 
 struct advice_options {
-    size_t tokens_min;  /* as of group_ideal_cached */
+    size_t tokens_min;  /* a hit of fewer tokens is none */
     uint64_t saved_min; /* findings that save less are left out */
 };
 
@@ -57,7 +58,9 @@ struct advice_finding {
 struct advice {
     struct advice_finding findings[ADVICE_FINDINGS_MAX];
     size_t n_findings;
-    uint64_t cached_tokens; /* the best today: the same as of group_ideal_cached */
+    /* The most that a prefix cache can save as the prompts are: memory without limit, hits
+     * exact to the token, the last token of every prompt computed in any case. */
+    uint64_t cached_tokens;
 };
 
 /* ERR_NOMEM; ERR_LIMIT above ADVICE_PROMPTS_MAX prompts or a prompt of 2^31 tokens. Pure.

@@ -28,7 +28,7 @@ struct advice_order {
 int advice_order_init(struct advice_order *order, size_t n, struct err *e);
 void advice_order_fini(struct advice_order *order);
 void advice_order_sort(struct advice_order *order, const struct advice_view *views);
-/* Tokens that need no computing in this order, as group_ideal_cached counts them. */
+/* Tokens that need no computing in this order. */
 uint64_t advice_order_cached(const struct advice_order *order, const struct advice_view *views,
                              size_t tokens_min);
 /* Tokens from position `from` on that two views have in common. */

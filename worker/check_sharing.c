@@ -114,7 +114,6 @@ int sharing_find(const struct advice_sample *sample, size_t tokens_min, struct s
     const struct advice_options o = {.tokens_min = tokens_min,
                                      .saved_min = sample->n_tokens / WORTH_SAYING + 1};
     TRY(advice_find(sample->prompts, sample->n, &o, &out->advice, e));
-    TRY(group_ideal_cached(sample->prompts, sample->n, tokens_min, &out->cached_tokens, e));
     return find_groups(out, tokens_min, e);
 }
 
@@ -182,8 +181,8 @@ static void print_prediction(const struct sharing *s)
         printf("what follows covers the first %zu jobs with %llu prompt tokens\n", sample->n,
                (unsigned long long)sample->n_tokens);
     printf("best possible hit ratio of the prefix cache: %.4f (%llu of %llu prompt tokens)\n",
-           percent(s->cached_tokens, sample->n_tokens) / 100,
-           (unsigned long long)s->cached_tokens, (unsigned long long)sample->n_tokens);
+           percent(s->advice.cached_tokens, sample->n_tokens) / 100,
+           (unsigned long long)s->advice.cached_tokens, (unsigned long long)sample->n_tokens);
 }
 
 static void print_groups(const struct sharing *s)
@@ -299,14 +298,15 @@ int sharing_add_json(const struct sharing *s, const struct tokenizer *tok, json_
                      struct err *e)
 {
     const struct advice_sample *sample = s->sample;
-    json_t *value = json_pack(
-        "{s:{s:I, s:I, s:I, s:f, s:b}, s:o, s:{s:I, s:I, s:I}, s:I, s:o}", "sharing", "jobs",
-        (json_int_t)sample->n, "prompt_tokens", (json_int_t)sample->n_tokens, "cached_tokens",
-        (json_int_t)s->cached_tokens, "hit_ratio",
-        percent(s->cached_tokens, sample->n_tokens) / 100, "whole_file", !sample->is_full,
-        "groups", groups_value(s), "more_groups", "groups", (json_int_t)s->more_groups, "jobs",
-        (json_int_t)s->more_jobs, "saved_tokens", (json_int_t)s->more_saved_tokens, "lone_jobs",
-        (json_int_t)s->lone_jobs, "advice", advice_value(s, tok));
+    json_t *value =
+        json_pack("{s:{s:I, s:I, s:I, s:f, s:b}, s:o, s:{s:I, s:I, s:I}, s:I, s:o}", "sharing",
+                  "jobs", (json_int_t)sample->n, "prompt_tokens", (json_int_t)sample->n_tokens,
+                  "cached_tokens", (json_int_t)s->advice.cached_tokens, "hit_ratio",
+                  percent(s->advice.cached_tokens, sample->n_tokens) / 100, "whole_file",
+                  !sample->is_full, "groups", groups_value(s), "more_groups", "groups",
+                  (json_int_t)s->more_groups, "jobs", (json_int_t)s->more_jobs, "saved_tokens",
+                  (json_int_t)s->more_saved_tokens, "lone_jobs", (json_int_t)s->lone_jobs,
+                  "advice", advice_value(s, tok));
     const int rc = value ? json_object_update(root, value) : -1;
     json_decref(value);
     return rc == 0 ? 0 : ERR_SET(e, ERR_NOMEM, "no memory for the list of groups");

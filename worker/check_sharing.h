@@ -30,7 +30,6 @@ struct sharing_group {
 
 struct sharing {
     const struct advice_sample *sample; /* borrowed */
-    uint64_t cached_tokens;
     struct sharing_group groups[SHARING_GROUPS_MAX];
     size_t n_groups;
     size_t more_groups, more_jobs;

@@ -10,6 +10,7 @@
 
 #include "advice.h"
 #include "base/rng.h"
+#include "group_ideal.h"
 
 enum { PROMPTS_MAX = 600 };
 

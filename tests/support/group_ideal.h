@@ -1,6 +1,7 @@
 /*
  * The most that a prefix cache could ever save on a set of prompts: memory without limit, the
- * best order, hits exact to the token. It is what a run's hit ratio is held against.
+ * best order, hits exact to the token. Counted by plain sorting: jobs/advice.c counts the same
+ * in another way, and is held against this.
  *
  * In a trie of the prompts' tokens every token is computed once, by the first prompt that has
  * it; later prompts find it. Two rules of the cache cost something: at least the last token of
@@ -21,16 +22,8 @@
 #ifndef SHEAF_GROUP_IDEAL_H
 #define SHEAF_GROUP_IDEAL_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/err.h"
-
-struct group_prompt {
-    const int32_t *tokens; /* borrowed; NULL only when n_tokens is 0 */
-    size_t n_tokens;
-    const char *salt; /* or NULL */
-};
+#include "group_prompt.h"
 
 /* Sets *cached to the number of prompt tokens, of all prompts together, that need no computing.
  * ERR_NOMEM only. Pure. Thread: any. */
