@@ -271,8 +271,8 @@ const struct command cmd_bench = {
     .settings =
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context kv.mb "
         "kv.type activations max_tokens seed strict chunked_prefill prefix_cache "
-        "prefix_cache.min_tokens prefix_cache.evict shared_attention grouping group.open "
-        "group.max_wait_s window.jobs window.tokens documents documents.mb",
+        "prefix_cache.min_tokens prefix_cache.mb prefix_cache.evict shared_attention grouping "
+        "group.open group.max_wait_s window.jobs window.tokens documents documents.mb",
     .args_max = 1,
     .run = run,
 };

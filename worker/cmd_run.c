@@ -126,7 +126,8 @@ const struct command cmd_run = {
         "kv.mb kv.type activations max_tokens seed strict run_id drain.timeout_s "
         "documents documents.mb "
         "kv.disk kv.disk_mb kv.disk.min_tokens "
-        "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.evict "
+        "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.mb "
+        "prefix_cache.evict "
         "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens "
         "window.mb",
     .args_max = 1,

@@ -83,7 +83,8 @@ const struct command cmd_work = {
         "results_topic documents documents_topic documents.mb documents.wait_s inflight.jobs "
         "inflight.mb drain.timeout_s "
         "kv.disk kv.disk_mb kv.disk.min_tokens "
-        "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.evict "
+        "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.mb "
+        "prefix_cache.evict "
         "shared_attention grouping group.open group.max_wait_s window.jobs window.tokens "
         "window.mb",
     .args_max = 0,

@@ -97,6 +97,7 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
         .kv_bytes = (size_t)s->kv_mb << 20,
         .prefix_cache = s->prefix_cache,
         .prefix_tokens_min = (size_t)s->prefix_tokens_min,
+        .prefix_bytes = (size_t)s->prefix_mb << 20,
         .shared_attention = s->shared_attention,
         .whole_prompts = !s->chunked_prefill,
         .kv_disk = s->kv_disk,

@@ -457,6 +457,43 @@ static void a_context_shorter_than_a_page_leaves_the_disk_off(void **state)
     assert_int_equal(rmdir(folder), 0); /* a prompt of 8 tokens leaves no file */
 }
 
+/* Tokens of a prompt of three pages that its second run found, when prefix_bytes may stay. */
+static uint64_t cached_with(size_t prefix_bytes)
+{
+    const struct engine_options o = {.n_threads = 1,
+                                     .batch = 1,
+                                     .step_tokens = 64,
+                                     .chunk_tokens = 64,
+                                     .context = CONTEXT,
+                                     .prefix_cache = true,
+                                     .prefix_tokens_min = 1,
+                                     .prefix_bytes = prefix_bytes};
+    struct engine *eng = NULL;
+    assert_int_equal(engine_open(model, &o, &eng, NULL), 0);
+    const struct seq_request req = request(CONTEXT - 1, 1);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(engine_submit(eng, &req, NULL), 0);
+        assert_int_equal(next_ending(eng).reason, FINISH_LENGTH);
+    }
+    const uint64_t n = engine_counters(eng).cached_tokens;
+    engine_close(eng);
+    return n;
+}
+
+static void idle_prefixes_keep_to_the_bytes_that_they_are_given(void **state)
+{
+    (void)state;
+    const struct kvpool_shape shape = {.n_layers = model->config.n_layers,
+                                       .n_kv_heads = model->config.n_kv_heads,
+                                       .head_dim = model->config.head_dim,
+                                       .type = KV_F32};
+    const size_t page = kvpool_page_bytes(&shape);
+    assert_int_equal(cached_with(0), CONTEXT - 2); /* the last token is computed always */
+    assert_int_equal(cached_with(2 * page), 2 * KV_PAGE_TOKENS);
+    assert_int_equal(cached_with(page), KV_PAGE_TOKENS);
+    assert_int_equal(cached_with(1), KV_PAGE_TOKENS); /* a page at least */
+}
+
 /* ------------------------------------------------------------------ leaving early */
 
 static void cancelling_ends_running_and_waiting_sequences(void **state)
@@ -588,6 +625,7 @@ int main(void)
         cmocka_unit_test(options_out_of_range_are_configuration_errors),
         cmocka_unit_test(more_memory_than_the_machine_has_is_a_configuration_error),
         cmocka_unit_test(a_context_shorter_than_a_page_leaves_the_disk_off),
+        cmocka_unit_test(idle_prefixes_keep_to_the_bytes_that_they_are_given),
         cmocka_unit_test(without_a_chunk_size_the_engine_measures_one_and_answers_the_same),
         cmocka_unit_test(the_chunk_is_the_smallest_that_is_nearly_as_fast_as_any),
         cmocka_unit_test(cancelling_ends_running_and_waiting_sequences),

@@ -41,6 +41,8 @@ struct engine_options {
     /* The levers; each changes speed only. */
     bool prefix_cache;        /* computed prefixes are kept and shared */
     size_t prefix_tokens_min; /* shorter ones are not */
+    size_t prefix_bytes;      /* kept at most while no sequence uses them; 0: no limit but the
+                                 pool */
     bool evicts_by_demand;    /* what queued prompts need goes last */
     bool shared_attention;    /* rows of several sequences read a shared page together */
     bool whole_prompts;       /* no chunks: a prompt runs alone until it is done */

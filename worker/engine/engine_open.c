@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "engine/calibrate.h"
 #include "engine/engine_int.h"
 #include "engine/memory.h"
@@ -87,6 +88,19 @@ static int open_kvpool(struct engine *eng, struct err *e)
     return kvpool_open(&shape, &eng->kvpool, e);
 }
 
+static int open_prefixes(struct engine *eng, struct err *e)
+{
+    const struct engine_options *o = &eng->options;
+    const size_t page_bytes = o->kv_bytes / kvpool_pages(eng->kvpool);
+    const struct prefix_options prefix = {
+        .enabled = o->prefix_cache,
+        .evicts_by_demand = o->evicts_by_demand,
+        .tokens_min = o->prefix_tokens_min,
+        .pages_max = o->prefix_bytes ? size_divide_up(o->prefix_bytes, page_bytes) : 0,
+    };
+    return prefix_open(&prefix, eng->kvpool, &eng->prefixes, e);
+}
+
 static int open_disk(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
@@ -141,10 +155,7 @@ static int open_parts(struct engine *eng, struct err *e)
         TRY(calibrate_steps(eng->forward, eng->kvpool, o->step_tokens, &eng->calibration, e));
         o->chunk_tokens = calibration_chunk(&eng->calibration);
     }
-    const struct prefix_options prefix = {.enabled = o->prefix_cache,
-                                          .evicts_by_demand = o->evicts_by_demand,
-                                          .tokens_min = o->prefix_tokens_min};
-    TRY(prefix_open(&prefix, eng->kvpool, &eng->prefixes, e));
+    TRY(open_prefixes(eng, e));
     TRY(open_disk(eng, e));
     const struct sched_limits limits = {.batch = o->batch,
                                         .step_tokens = o->step_tokens,
