@@ -83,6 +83,15 @@ static int time_prefill(struct bench *b, double *seconds, struct err *e)
     return 0;
 }
 
+static int refuse_lengths(const struct bench *b, size_t n, struct err *e)
+{
+    return ERR_SET(
+        e, ERR_LIMIT,
+        "%zu sequences of %zu and %zu tokens do not fit the context or the KV cache; "
+        "lower --prompt-tokens or --answer-tokens, or raise --kv-mb",
+        n, b->n_prompt, b->n_answer);
+}
+
 /* Prompts go in one step budget after another; once all decode, a step has a row for each. */
 static int time_decode(struct bench *b, size_t n, double *seconds, size_t *tokens,
                        struct err *e)
@@ -96,13 +105,10 @@ static int time_decode(struct bench *b, size_t n, double *seconds, size_t *token
         struct seq_result early;
         TRY(engine_step(b->engine, &worked, e));
         if (!worked || engine_collect(b->engine, &early))
-            return ERR_SET(
-                e, ERR_LIMIT,
-                "%zu sequences of %zu tokens do not fit the context or the KV cache; "
-                "lower --prompt-tokens or raise --kv-mb",
-                n, b->n_prompt);
+            return refuse_lengths(b, n, e);
     } while (engine_counters(b->engine).rows - rows != n ||
              engine_counters(b->engine).computed_tokens % b->n_prompt != 0);
+    rows = engine_counters(b->engine).rows;
     const int64_t began = clock_mono_us();
     for (size_t i = 0; i < b->n_answer; i++) {
         bool worked;
@@ -110,6 +116,8 @@ static int time_decode(struct bench *b, size_t n, double *seconds, size_t *token
     }
     *seconds = (double)(clock_mono_us() - began) / 1e6;
     *tokens = n * b->n_answer;
+    if (engine_counters(b->engine).rows - rows != *tokens)
+        return refuse_lengths(b, n, e); /* some were at their end before */
     engine_cancel_all(b->engine);
     return drain(b, e);
 }
