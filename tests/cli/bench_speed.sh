@@ -125,3 +125,29 @@ code_is 1
 out_has 'decode 8 0.74 \(not 0.75\)'
 judge roofline roofline.json
 code_is 1
+
+it 'has a judge that lets a run pass only when the engine computes nearly all of the time'
+judge_idle() { run python3 "$CLI_TESTS/../../ops/claims/idle_stages.py" "$@"; }
+python3 "$CLI_TESTS/../../ops/claims/make_documents.py" --documents 1 --questions 1000 \
+    --words 20 --answer 1 >many.jsonl
+run sheaf run -q -i many.jsonl -o many.out --db many.db --model "$tiny" --chat-template chatml
+code_is 0
+judge_idle many.db 1000
+code_is 1
+out_has 'not 0\.97'
+out_has 'most of the rest: process start and end'
+# A second for the engine, 20 ms for all else.
+sqlite3 many.db "UPDATE runs SET counters_json = json_set(counters_json, '\$.busy_us', 980000,
+    '\$.stages', json('{\"start_us\": 5000, \"wait_us\": 4000, \"window_us\": 3000,
+        \"step_us\": 982000, \"collect_us\": 1000, \"other_us\": 1000, \"close_us\": 2000,
+        \"parse_us\": 0, \"lookup_us\": 0, \"emit_us\": 0, \"store_us\": 0,
+        \"deliver_us\": 0}'))"
+judge_idle many.db 1.0
+code_is 0
+out_has '^planning, accepting tokens +0\.00 s +0\.20%'
+out_has '^process start and end +0\.00 s +0\.20%'
+out_has '^the engine computes 0\.9800 of 1\.0 s; most of the rest: start-up'
+judge_idle many.db 1.02
+code_is 1
+judge_idle many.db 0.9
+code_is 1
