@@ -17,12 +17,14 @@ enum {
     REF_CHAINS = 8,
 };
 
-/* One loop to measure: round(n, memory) does n rounds of per_round units each. */
+/* One loop to measure: round(n, memory) does n rounds of per_round units each. With work it is
+ * that instead. */
 struct loop {
     int (*round)(size_t n, const uint8_t *memory);
     size_t n;
     double per_round;
     bool reads_memory;
+    const struct peak_work *work;
 };
 
 /* The gate is held until every thread exists, so that all run at the same time. */
@@ -35,6 +37,7 @@ struct runner {
     const struct loop *loop;
     struct gate *gate;
     uint8_t *memory; /* owned; NULL unless the loop reads */
+    size_t index;
     pthread_t thread;
     double rate;
     int result; /* keeps the work alive */
@@ -110,6 +113,18 @@ static int fma_avx2(size_t n, const uint8_t *memory)
 
 /* ---- threads */
 
+/* Returns the units that were done. */
+static double run_round(struct runner *r)
+{
+    const struct loop *loop = r->loop;
+    if (loop->work) {
+        loop->work->round(loop->work->ctx, r->index);
+        return loop->work->units;
+    }
+    r->result ^= loop->round(loop->n, r->memory);
+    return loop->per_round * (double)loop->n;
+}
+
 static void *run(void *argument)
 {
     struct runner *r = argument;
@@ -118,13 +133,12 @@ static void *run(void *argument)
     pthread_mutex_unlock(&r->gate->mutex);
     if (cancelled)
         return NULL;
-    const int64_t begin = clock_mono_us();
+    const int64_t begin = clock_thread_us();
     int64_t now = begin;
     double units = 0;
     while (now - begin < RUN_US) {
-        r->result ^= r->loop->round(r->loop->n, r->memory);
-        units += r->loop->per_round * (double)r->loop->n;
-        now = clock_mono_us();
+        units += run_round(r);
+        now = clock_thread_us();
     }
     r->rate = units / ((double)(now - begin) * 1e-6);
     return NULL;
@@ -174,6 +188,7 @@ static int measure(const struct loop *loop, size_t n_threads, double *rate, stru
         return ERR_SET(e, ERR_NOMEM, "out of memory");
     for (size_t i = 0; i < n_threads; i++) {
         runners[i].loop = loop;
+        runners[i].index = i;
         if (!loop->reads_memory)
             continue;
         runners[i].memory = open_memory();
@@ -228,5 +243,11 @@ int peak_read(size_t n_threads, double *rate, struct err *e)
                               .n = READ_BYTES / READ_CHUNK_BYTES,
                               .per_round = READ_CHUNK_BYTES,
                               .reads_memory = true};
+    return measure(&loop, n_threads, rate, e);
+}
+
+int peak_work_rate(const struct peak_work *work, size_t n_threads, double *rate, struct err *e)
+{
+    const struct loop loop = {.work = work};
     return measure(&loop, n_threads, rate, e);
 }

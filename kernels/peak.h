@@ -13,8 +13,9 @@ enum { PEAK_THREADS_MAX = 256 };
 
 /*
  * Each runs n_threads (1..PEAK_THREADS_MAX, the caller waits) for about 0.2 s and sets *rate
- * to the sum over the threads, per second. The CPU must have the instruction set. Fails with
- * ERR_STATE or ERR_NOMEM when the system refuses a thread or the memory.
+ * to the sum over the threads, per second of the time that a thread computed: a neighbour that
+ * takes a core away for a while lowers no peak. The CPU must have the instruction set. Fails
+ * with ERR_STATE or ERR_NOMEM when the system refuses a thread or the memory.
  *
  * peak_int8: multiplications and additions (2 per product) of the byte dot product that isa
  * uses: vpdpbusd with avx512, vpmaddubsw + vpmaddwd + vpaddd with avx2, plain C with ref.
@@ -25,5 +26,17 @@ enum { PEAK_THREADS_MAX = 256 };
 int peak_int8(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e);
 int peak_f32(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e);
 int peak_read(size_t n_threads, double *rate, struct err *e);
+
+/*
+ * What is held against a peak: round does `units` of work, in a few milliseconds at most, on
+ * data of its thread (0..n_threads-1) alone.
+ */
+struct peak_work {
+    void (*round)(void *ctx, size_t thread);
+    void *ctx;
+    double units;
+};
+/* Its rate, measured as the peaks are. */
+int peak_work_rate(const struct peak_work *work, size_t n_threads, double *rate, struct err *e);
 
 #endif

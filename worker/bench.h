@@ -1,5 +1,6 @@
 /*
- * What `sheaf bench levers` is made of: a set of jobs, and a half, which is that set answered
+ * The kinds of `sheaf bench` that have files of their own; most of this is what `sheaf bench
+ * levers` is made of: a set of jobs, and a half, which is that set answered
  * once by an engine of its own.
  *
  * Jobs go through parser, template and tokenizer before the clock starts; in a half they go
@@ -76,7 +77,9 @@ double bench_half_same(const struct bench_half *a, const struct bench_half *b);
 int bench_half_figures(const struct bench_half *half, const struct bench_jobs *jobs,
                        struct store_experiment *row, struct err *e);
 
-/* sheaf bench levers; an exit code as of a command. */
+/* sheaf bench levers, kernels, roofline; exit codes as of a command. */
 int bench_levers(struct cli *cli, struct err *e);
+int bench_kernels(struct cli *cli, struct err *e);
+int bench_roofline(struct cli *cli, struct err *e);
 
 #endif

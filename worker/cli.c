@@ -456,7 +456,7 @@ int cli_main(int argc, char **argv)
         struct cli cli = {.command = commands[i],
                           .limit = -1,
                           .partitions = 4,
-                          .prompt_tokens = 512,
+                          .prompt_tokens = -1,
                           .answer_tokens = 64,
                           .repeats = 5};
         return run_command(&cli, argc - 1, argv + 1);

@@ -40,9 +40,10 @@ struct cli {
     struct settings settings;
     bool json, quiet, special, exit_when_empty, lift_documents;
     const char *input, *output, *run, *text;
-    int64_t limit;      /* -1: none */
-    int64_t partitions; /* of a topic that is created */
-    int64_t prompt_tokens, answer_tokens;
+    int64_t limit;         /* -1: none */
+    int64_t partitions;    /* of a topic that is created */
+    int64_t prompt_tokens; /* -1: the bench's own */
+    int64_t answer_tokens;
     const char *lever, *experiment;
     int64_t repeats;
     bool sweep;

@@ -18,7 +18,7 @@
 #include "peak.h"
 #include "setup.h"
 
-enum { REPEATS = 3, DECODE_SIZES = 3 };
+enum { REPEATS = 3, DECODE_SIZES = 3, PROMPT_TOKENS = 512 };
 
 static const size_t decode_sizes[DECODE_SIZES] = {1, 8, 32};
 
@@ -83,6 +83,15 @@ static int time_prefill(struct bench *b, double *seconds, struct err *e)
     return 0;
 }
 
+static int refuse_lengths(const struct bench *b, size_t n, struct err *e)
+{
+    return ERR_SET(
+        e, ERR_LIMIT,
+        "%zu sequences of %zu and %zu tokens do not fit the context or the KV cache; "
+        "lower --prompt-tokens or --answer-tokens, or raise --kv-mb",
+        n, b->n_prompt, b->n_answer);
+}
+
 /* Prompts go in one step budget after another; once all decode, a step has a row for each. */
 static int time_decode(struct bench *b, size_t n, double *seconds, size_t *tokens,
                        struct err *e)
@@ -96,13 +105,10 @@ static int time_decode(struct bench *b, size_t n, double *seconds, size_t *token
         struct seq_result early;
         TRY(engine_step(b->engine, &worked, e));
         if (!worked || engine_collect(b->engine, &early))
-            return ERR_SET(
-                e, ERR_LIMIT,
-                "%zu sequences of %zu tokens do not fit the context or the KV cache; "
-                "lower --prompt-tokens or raise --kv-mb",
-                n, b->n_prompt);
+            return refuse_lengths(b, n, e);
     } while (engine_counters(b->engine).rows - rows != n ||
              engine_counters(b->engine).computed_tokens % b->n_prompt != 0);
+    rows = engine_counters(b->engine).rows;
     const int64_t began = clock_mono_us();
     for (size_t i = 0; i < b->n_answer; i++) {
         bool worked;
@@ -110,6 +116,8 @@ static int time_decode(struct bench *b, size_t n, double *seconds, size_t *token
     }
     *seconds = (double)(clock_mono_us() - began) / 1e6;
     *tokens = n * b->n_answer;
+    if (engine_counters(b->engine).rows - rows != *tokens)
+        return refuse_lengths(b, n, e); /* some were at their end before */
     engine_cancel_all(b->engine);
     return drain(b, e);
 }
@@ -190,7 +198,7 @@ static void print_text(const struct bench *b, const struct figure *prefill,
                decode[i].bandwidth_ratio);
 }
 
-static int bench_engine(struct bench *b, const struct cli *cli, struct err *e)
+static int measure_and_print(struct bench *b, const struct cli *cli, struct err *e)
 {
     count_weights(b);
     b->prompt = calloc(b->n_prompt, sizeof b->prompt[0]);
@@ -213,7 +221,8 @@ static int bench_engine(struct bench *b, const struct cli *cli, struct err *e)
 
 static int open_and_bench(struct cli *cli, struct err *e)
 {
-    struct bench b = {.n_prompt = (size_t)cli->prompt_tokens,
+    struct bench b = {.n_prompt =
+                          cli->prompt_tokens < 0 ? PROMPT_TOKENS : (size_t)cli->prompt_tokens,
                       .n_answer = (size_t)cli->answer_tokens};
     if (b.n_prompt < 1 || b.n_answer < 1)
         return ERR_SET(e, ERR_USAGE, "prompts and answers need at least one token");
@@ -227,32 +236,53 @@ static int open_and_bench(struct cli *cli, struct err *e)
         rc = engine_open(m, &options, &b.engine, e);
     b.model = m;
     if (rc == 0)
-        rc = bench_engine(&b, cli, e);
+        rc = measure_and_print(&b, cli, e);
     free(b.prompt);
     engine_close(b.engine);
     model_close(m);
     return rc;
 }
 
+static int bench_engine(struct cli *cli, struct err *e)
+{
+    return open_and_bench(cli, e) == 0 ? 0 : cli_exit_code(e);
+}
+
+static const struct {
+    const char *name;
+    size_t n_args; /* with the name, at most */
+    int (*run)(struct cli *cli, struct err *e);
+} kinds[] = {{"engine", 1, bench_engine},
+             {"kernels", 2, bench_kernels},
+             {"roofline", 1, bench_roofline},
+             {"levers", 1, bench_levers}};
+
 static int run(struct cli *cli, struct err *e)
 {
-    if (cli->n_args == 1 && strcmp(cli->args[0], "levers") == 0)
-        return bench_levers(cli, e);
-    if (cli->n_args != 1 || strcmp(cli->args[0], "engine") != 0) {
-        ERR_SET(e, ERR_USAGE, "usage: sheaf bench engine, or sheaf bench levers");
-        return EXIT_USAGE;
-    }
-    return open_and_bench(cli, e) == 0 ? 0 : cli_exit_code(e);
+    for (size_t i = 0; cli->n_args > 0 && i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(cli->args[0], kinds[i].name) == 0 && cli->n_args <= kinds[i].n_args)
+            return kinds[i].run(cli, e);
+    ERR_SET(
+        e, ERR_USAGE,
+        "usage: sheaf bench engine, kernels [WORD], roofline, or levers (sheaf bench --help "
+        "tells more)");
+    return EXIT_USAGE;
 }
 
 const struct command cmd_bench = {
     .name = "bench",
     .summary = "measure the engine beside the machine's peaks, and what each lever is worth",
-    .usage = "engine | levers --lever LEVER [-i FILE | --experiment NAME]",
+    .usage = "engine | kernels [WORD] | roofline | levers --lever LEVER [-i FILE | "
+             "--experiment NAME]",
     .text =
         "engine: tokens a second of prefill and of decoding 1, 8 and 32 sequences, as "
         "ratios to\n"
         "the byte-product peak and the read bandwidth measured in the same process.\n\n"
+        "kernels: products and attention beside their instruction's peak and the read\n"
+        "bandwidth; only those with WORD in their name. Medians of --repeats.\n\n"
+        "roofline: prefill of 2,000 tokens, and 1, 8 and 32 sequences that decode on a prefix\n"
+        "of 2,048, beside the least time that the measured peaks leave. Medians of "
+        "--repeats.\n\n"
         "levers: the same jobs with a lever off, on, on, off, and so on: prefix_cache, "
         "grouping,\n"
         "chunked_prefill or shared_attention. Jobs are those of FILE, or an experiment:\n"
@@ -265,6 +295,8 @@ const struct command cmd_bench = {
         "Examples:\n"
         "  sheaf bench engine\n"
         "  sheaf bench engine --prompt-tokens 2048 --json\n"
+        "  sheaf bench kernels 'Q4_1 576'\n"
+        "  sheaf bench roofline --json\n"
         "  sheaf bench levers --lever prefix_cache --experiment prefix --db bench.db\n"
         "  sheaf bench levers --lever chunked_prefill --experiment chunk --sweep",
     .takes = CLI_INPUT | CLI_JSON | CLI_PROMPT_TOKENS | CLI_LEVERS,
@@ -273,6 +305,6 @@ const struct command cmd_bench = {
         "kv.type activations max_tokens seed strict chunked_prefill prefix_cache "
         "prefix_cache.min_tokens prefix_cache.mb prefix_cache.evict shared_attention grouping "
         "group.open group.max_wait_s window.jobs window.tokens documents documents.mb",
-    .args_max = 1,
+    .args_max = 2,
     .run = run,
 };

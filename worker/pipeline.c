@@ -1,6 +1,7 @@
 #include "pipeline.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -102,7 +103,12 @@ static bool is_ready(struct pipeline *p)
 static int fill_window(struct pipeline *p, struct err *e)
 {
     while (readahead_has_room(p->window)) {
-        struct job *job = queue_pop(p->admitted, is_ready(p) ? 0 : IDLE_MS);
+        const bool waits = !is_ready(p);
+        if (waits)
+            stages_lap(&p->engine_laps, STAGE_WINDOW);
+        struct job *job = queue_pop(p->admitted, waits ? IDLE_MS : 0);
+        if (waits)
+            stages_lap(&p->engine_laps, STAGE_WAIT);
         if (!job)
             return 0;
         TRY(readahead_add(p->window, job, e));
@@ -207,17 +213,22 @@ static int engine_loop(struct pipeline *p, struct err *e)
     int rc = 0;
     while (rc == 0 && !has_failed(p)) {
         obey_signals(p);
+        stages_lap(&p->engine_laps, STAGE_OTHER);
         rc = fill_engine(p, e);
+        stages_lap(&p->engine_laps, STAGE_WINDOW);
         bool worked = false;
         if (rc == 0)
             rc = engine_step(p->o->engine, &worked, e);
+        stages_lap(&p->engine_laps, STAGE_STEP);
         if (rc == 0)
             rc = collect_finished(p, e);
+        stages_lap(&p->engine_laps, STAGE_COLLECT);
         show_progress(p, &progress);
         if (!worked && is_idle(p))
             break;
     }
     progress_end(&progress);
+    stages_lap(&p->engine_laps, STAGE_OTHER);
     return rc;
 }
 
@@ -261,6 +272,7 @@ static int run_stages(struct pipeline *p, struct err *e)
         return ERR_SET(e, ERR_NOMEM, "cannot start the intake thread");
     }
     struct err why = {0};
+    stages_lap(&p->engine_laps, STAGE_START);
     if (engine_loop(p, &why) != 0)
         pipeline_fail(p, &why);
     atomic_store(&p->stop, true);
@@ -284,10 +296,12 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
     int rc = readahead_open(o->answers->settings, o->engine, &p.window, e);
     if (rc == 0 && !(p.admitted && p.outcomes))
         rc = ERR_SET(e, ERR_NOMEM, "no memory for the queues of the pipeline");
+    stages_begin(&p.engine_laps, p.stage_us, o->began_us);
     if (rc == 0) {
         rc = run_stages(&p, e);
         free_leftovers(&p);
     }
+    stages_lap(&p.engine_laps, STAGE_CLOSE);
     *totals = (struct pipeline_totals){
         .taken = p.taken,
         .known = p.known,
@@ -297,6 +311,7 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
         .completion_tokens = p.completion_tokens,
         .stopped = !is_whole(&p),
     };
+    memcpy(totals->stage_us, p.stage_us, sizeof totals->stage_us);
     readahead_close(p.window);
     queue_close(p.admitted);
     queue_close(p.outcomes);

@@ -23,6 +23,7 @@
 #include "advice_sample.h"
 #include "answer.h"
 #include "io/documents.h"
+#include "stages.h"
 #include "transport.h"
 
 struct pipeline_options {
@@ -35,6 +36,7 @@ struct pipeline_options {
     struct advice_sample *sample; /* of the prompts; borrowed, for the intake */
     bool show_progress;
     int64_t drain_us;
+    int64_t began_us; /* monotonic: when the worker began to open all this */
 };
 
 struct pipeline_totals {
@@ -45,6 +47,7 @@ struct pipeline_totals {
     uint64_t prompt_tokens;
     uint64_t completion_tokens;
     bool stopped; /* by a signal, before everything was taken and answered */
+    int64_t stage_us[STAGE_COUNT];
 };
 
 /* Runs until the transport ends or a signal stops it. */

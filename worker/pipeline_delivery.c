@@ -126,14 +126,20 @@ void *pipeline_delivery_main(void *arg)
 {
     struct pipeline *p = arg;
     struct batch batch;
+    struct laps *laps = &p->delivery_laps;
+    stages_begin(laps, p->stage_us, clock_mono_us());
     while (gather(p, &batch)) {
         struct err e = {0};
+        stages_lap(laps, STAGE_IDLE);
         /* What was computed is stored and delivered also when another stage has failed. */
         int rc = atomic_load(&p->delivery_failed) ? ERR_CANCELLED : emit_lines(&batch, &e);
+        stages_lap(laps, STAGE_EMIT);
         if (rc == 0)
             rc = with_patience(p, store_batch, &batch, &e);
+        stages_lap(laps, STAGE_STORE);
         if (rc == 0)
             rc = with_patience(p, deliver_batch, &batch, &e);
+        stages_lap(laps, STAGE_DELIVER);
         if (rc == 0)
             count_batch(p, &batch);
         else
@@ -142,6 +148,7 @@ void *pipeline_delivery_main(void *arg)
             pipeline_fail(p, &e);
         for (size_t i = 0; i < batch.n; i++)
             pipeline_free_outcome(batch.items[i]);
+        stages_lap(laps, STAGE_EMIT);
     }
     return NULL;
 }

@@ -36,6 +36,9 @@ struct pipeline {
     pthread_mutex_t lock; /* guards failure */
     struct err failure;   /* the first that stops the pipeline */
 
+    int64_t stage_us[STAGE_COUNT]; /* each for one thread until all have ended */
+    struct laps engine_laps, intake_laps, delivery_laps;
+
     _Atomic uint64_t taken, known, succeeded, failed, prompt_tokens, completion_tokens;
 };
 

@@ -41,10 +41,12 @@ static int pass_known(struct pipeline *p, struct job *job, bool *known, struct e
 {
     char *line = NULL;
     bool published = false;
+    stages_lap(&p->intake_laps, STAGE_PARSE);
     pthread_mutex_lock(&p->o->store->lock);
     const int rc =
         store_find(p->o->store->store, &job->source, job->payload_sha256, &line, &published, e);
     pthread_mutex_unlock(&p->o->store->lock);
+    stages_lap(&p->intake_laps, STAGE_LOOKUP);
     TRY(rc);
     *known = line != NULL;
     if (!*known)
@@ -96,8 +98,10 @@ static int pass_on(struct pipeline *p, struct job *job, struct err *e)
     if (job->error.status != 0)
         return pipeline_push_failure(p, job, e);
     advice_sample_add(p->o->sample, job);
+    stages_lap(&p->intake_laps, STAGE_PARSE);
     if (!queue_push(p->admitted, job))
         job_free(job); /* stopped: unanswered and unsettled */
+    stages_lap(&p->intake_laps, STAGE_FULL);
     return 0;
 }
 
@@ -144,7 +148,9 @@ static int take_one(struct pipeline *p, struct err *e)
 {
     struct transport_input in;
     enum transport_event event;
+    stages_lap(&p->intake_laps, STAGE_PARSE);
     TRY(p->o->transport->take(p->o->transport->ctx, !p->parked.is_passing, &in, &event, e));
+    stages_lap(&p->intake_laps, STAGE_TAKE);
     atomic_store(&p->input_ended, event == TRANSPORT_END);
     if (event != TRANSPORT_INPUT)
         return 0;
@@ -173,8 +179,11 @@ static int take_or_wait(struct pipeline *p, struct err *e)
     const bool is_over = atomic_load(&p->input_ended);
     if (!(is_over && p->o->transport->has_end))
         TRY(take_one(p, e));
-    if (is_over && !p->parked.is_passing)
+    if (is_over && !p->parked.is_passing) {
+        stages_lap(&p->intake_laps, STAGE_PARSE);
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        stages_lap(&p->intake_laps, STAGE_TAKE);
+    }
     return 0;
 }
 
@@ -182,6 +191,7 @@ void *pipeline_intake_main(void *arg)
 {
     struct pipeline *p = arg;
     struct err e = {0};
+    stages_begin(&p->intake_laps, p->stage_us, clock_mono_us());
     while (!atomic_load(&p->stop) && (!atomic_load(&p->input_ended) || p->parked.n > 0)) {
         if (take_or_wait(p, &e) != 0 || retry_parked(p, &e) != 0) {
             if (e.code != ERR_CANCELLED || !atomic_load(&p->stop))

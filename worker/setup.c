@@ -131,7 +131,7 @@ static char *describe_engine(const struct engine *eng, const struct settings *s)
 }
 
 /* What it counted since then, likewise. */
-static char *describe_counters(const struct engine *eng)
+static char *describe_counters(const struct engine *eng, const struct pipeline_totals *totals)
 {
     const struct engine_counters c = engine_counters(eng);
     json_t *root =
@@ -145,6 +145,10 @@ static char *describe_counters(const struct engine *eng)
                   (json_int_t)c.prefix.pages_evicted_wanted, "pages_copied",
                   (json_int_t)c.prefix.pages_copied, "busy_us", (json_int_t)c.busy_us,
                   "prefill_us", (json_int_t)c.prefill_us, "decode_us", (json_int_t)c.decode_us);
+    json_t *stages = json_object();
+    for (size_t i = 0; i < STAGE_COUNT; i++)
+        json_object_set_new(stages, stages_name(i), json_integer(totals->stage_us[i]));
+    json_object_set_new(root, "stages", stages);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
@@ -183,7 +187,7 @@ static void say_plan(const struct setup *setup)
 int setup_open(struct setup *setup, const struct settings *s, const char *db_path,
                const char *run_id, bool quiet, struct err *e)
 {
-    *setup = (struct setup){0};
+    *setup = (struct setup){.began_us = clock_mono_us()};
     pthread_mutex_init(&setup->store.lock, NULL);
     char host[64] = "localhost";
     gethostname(host, sizeof host - 1);
@@ -264,11 +268,12 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
         .sample = &sample,
         .show_progress = !quiet,
         .drain_us = s->drain_s * 1000000,
+        .began_us = setup->began_us,
     };
     const int rc = pipeline_run(&o, totals, e);
     const char *status = rc != 0 ? "failed" : totals->stopped ? "cancelled" : "completed";
     int64_t n_failed = 0;
-    char *counters = describe_counters(setup->engine);
+    char *counters = describe_counters(setup->engine, totals);
     int ended =
         store_end_run(setup->store.store, setup->run_id, status, counters, rc ? NULL : e);
     free(counters);

@@ -32,6 +32,7 @@ struct setup {
     struct shared_store store;
     struct documents *documents; /* of setup_open_documents, or NULL; closed with the setup */
     char worker_id[128];         /* host:pid */
+    int64_t began_us;            /* opening, by the monotonic clock */
     char run_id[JOB_ID_BYTES_MAX + 1];
 };
 

@@ -15,6 +15,18 @@ it 'accounts for every prompt token'
 sql run.db 'SELECT sum(prompt_tokens - cached_tokens - computed_tokens) FROM v_jobs' 0
 sql run.db 'SELECT count(*) FROM v_jobs WHERE completion_tokens NOT BETWEEN 1 AND 8' 0
 
+it 'keeps what steps took at start, and where the time went'
+sql run.db "SELECT json_extract(engine_json, '\$.calibration[0].rows'),
+    json_extract(engine_json, '\$.calibration[0].us') > 0 FROM v_runs" '16|1'
+run sheaf stats --db run.db
+out_has '^steps   16 rows [0-9.]+ ms.*; prompts by [0-9]+$'
+sql run.db "SELECT count(*), min(value) >= 0 FROM runs, json_each(counters_json, '\$.stages')" \
+    '15|1'
+sql run.db "SELECT json_extract(counters_json, '\$.stages.step_us') >=
+        json_extract(counters_json, '\$.busy_us'),
+    json_extract(counters_json, '\$.stages.start_us') > 0,
+    json_extract(counters_json, '\$.stages.store_us') > 0 FROM runs" '1|1|1'
+
 it 'leaves a finished run as it is when it is started again'
 cp out.jsonl before.jsonl
 run sheaf run -i in.jsonl -o out.jsonl --db run.db

@@ -199,6 +199,30 @@ static void the_summary_counts_and_names_the_failures(void **state)
     store_close(s);
 }
 
+static void the_summary_says_how_long_steps_took_at_start(void **state)
+{
+    struct store *s = NULL;
+    struct err e = {0};
+    struct store_run run = made_run;
+    run.engine_json = "{\"chunk_tokens\":32,\"calibration\":[{\"rows\":16,\"us\":8120},"
+                      "{\"rows\":32,\"us\":12000}]}";
+    assert_int_equal(store_open(path_in(state, "a.db"), STORE_OWNER, &s, &e), 0);
+    assert_int_equal(store_begin_run(s, &run, &e), 0);
+    char *text = print(report_stats, s, NULL, false);
+    assert_says(text, "\nsteps   16 rows 8.1 ms, 32 rows 12.0 ms; prompts by 32\n");
+    free(text);
+
+    run.run_id = "given"; /* the chunk was given, nothing was measured */
+    run.started_s++;
+    run.engine_json = "{\"chunk_tokens\":64,\"calibration\":[]}";
+    assert_int_equal(store_begin_run(s, &run, &e), 0);
+    text = print(report_stats, s, NULL, false);
+    assert_says(text, "run     given");
+    assert_null(strstr(text, "steps"));
+    free(text);
+    store_close(s);
+}
+
 static void stats_are_one_json_object(void **state)
 {
     struct store *s = three_good_two_bad(state);
@@ -338,6 +362,7 @@ int main(void)
         IN_FOLDER(sql_and_c_agree_to_the_digit),
         cmocka_unit_test(a_table_is_aligned_whatever_the_script),
         IN_FOLDER(the_summary_counts_and_names_the_failures),
+        IN_FOLDER(the_summary_says_how_long_steps_took_at_start),
         IN_FOLDER(stats_are_one_json_object),
         IN_FOLDER(a_run_that_is_not_there_is_an_error),
         IN_FOLDER(results_come_in_four_forms),

@@ -18,3 +18,8 @@ int64_t clock_wall_us(void)
 {
     return read_us(CLOCK_REALTIME);
 }
+
+int64_t clock_thread_us(void)
+{
+    return read_us(CLOCK_THREAD_CPUTIME_ID);
+}

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 int64_t clock_mono_us(void);
-int64_t clock_wall_us(void); /* since 1970 */
+int64_t clock_wall_us(void);   /* since 1970 */
+int64_t clock_thread_us(void); /* that the calling thread has computed */
 
 #endif

@@ -130,6 +130,8 @@ static void print_summary(FILE *out, sqlite3_stmt *st)
     fprintf(out, "model   %s, %s, %s kernels\n", (const char *)sqlite3_column_text(st, 2),
             (const char *)sqlite3_column_text(st, 3), (const char *)sqlite3_column_text(st, 4));
     print_counts(out, st);
+    if (sqlite3_column_type(st, 18) != SQLITE_NULL)
+        fprintf(out, "steps   %s\n", (const char *)sqlite3_column_text(st, 18));
     fprintf(out,
             "tokens  %" PRId64 " of prompts (%" PRId64 " from the cache), %" PRId64
             " of answers\n",
@@ -144,10 +146,16 @@ static void print_summary(FILE *out, sqlite3_stmt *st)
     fputc('\n', out);
 }
 
+/* The last column: how long a step of so many rows took at start, if that was measured. */
 static const char summary_sql[] =
     "SELECT run_id, status, model, quant, kernels, jobs, succeeded, failed, expired, "
     "cancelled, unpublished, prompt_tokens, cached_tokens, completion_tokens, busy_s, jobs_s, "
-    "prompt_tok_s, completion_tok_s FROM v_runs WHERE run_id = ?1";
+    "prompt_tok_s, completion_tok_s, "
+    "(SELECT group_concat(printf('%d rows %.1f ms', json_extract(value, '$.rows'), "
+    "json_extract(value, '$.us') / 1000.0), ', ') || printf('; prompts by %d', "
+    "json_extract(engine_json, '$.chunk_tokens')) FROM json_each(engine_json, "
+    "'$.calibration')) "
+    "FROM v_runs WHERE run_id = ?1";
 
 static int summary_text(struct store *store, const char *run_id, FILE *out, struct err *e)
 {
