@@ -3,7 +3,7 @@
  * of AVX2: the compiler's header first, then AVX-512 by SIMDe under its own names, then what
  * SIMDe 0.7.4 lacks, each as Intel's guide defines it and, where AVX2 has the instruction at
  * half the width, as two of those. An intrinsic that is in none of the three does not compile:
- * add it here and to the table of intrinsics.c, which checks it.
+ * add it here.
  */
 #ifndef SHEAF_EMULATED_IMMINTRIN_H
 #define SHEAF_EMULATED_IMMINTRIN_H
@@ -190,7 +190,7 @@ static inline float emulated_reduce_add_ps(__m512 x)
 #define _mm512_reduce_max_epi32(x)        emulated_reduce_max_epi32(x)
 #define _mm512_reduce_add_ps(x)           emulated_reduce_add_ps(x)
 
-/* Inlining each size of a tile is speed alone, and with emulated vectors minutes of compiling. */
+/* Every size of a tile inlined is speed alone, and here it takes minutes to compile. */
 #define always_inline
 
 #endif
