@@ -1,7 +1,4 @@
-/*
- * What the twin tests share: which twins this CPU and build can run, reproducible inputs, and
- * a comparison of float bits.
- */
+/* What the twin tests share: reproducible inputs, and a comparison of float bits. */
 #ifndef SHEAF_TESTS_TWINS_H
 #define SHEAF_TESTS_TWINS_H
 
@@ -13,6 +10,7 @@
 
 #include "base/rng.h"
 #include "kernels_int.h"
+#include "twin_runs.h"
 
 #ifdef SHEAF_REF_ONLY
 #define TWINS_OF(op)                                                                           \
@@ -27,18 +25,6 @@ enum { N_TWINS = 1 };
     }
 enum { N_TWINS = 3 };
 #endif
-
-/* Indices as in enum kernels_isa. */
-static inline bool twin_runs(size_t isa)
-{
-    if (isa == KERNELS_AVX2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (isa == KERNELS_AVX512)
-        return twin_runs(KERNELS_AVX2) && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq");
-    return isa == KERNELS_REF;
-}
 
 /* Uniform in [-range, range), a pure function of stream and i. */
 static inline float random_float(uint64_t stream, size_t i, float range)
