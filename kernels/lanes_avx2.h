@@ -152,6 +152,18 @@ static inline void lanes_load_pairs_f32(const float *p, lanes *first, lanes *sec
     lanes_split_pairs(p + 16, &first->hi, &second->hi);
 }
 
+static inline __m256 lanes_rotate_half(__m256 x, __m256 cos_sin)
+{
+    const __m256 by_cos = _mm256_mul_ps(x, _mm256_moveldup_ps(cos_sin));
+    const __m256 swapped = _mm256_permute_ps(x, 0xb1);
+    return _mm256_addsub_ps(by_cos, _mm256_mul_ps(swapped, _mm256_movehdup_ps(cos_sin)));
+}
+
+static inline lanes lanes_rotate_pairs(lanes x, lanes cos_sin)
+{
+    return (lanes){lanes_rotate_half(x.lo, cos_sin.lo), lanes_rotate_half(x.hi, cos_sin.hi)};
+}
+
 static inline __m256 lanes_exp_half(__m256 x)
 {
     const __m256 above = _mm256_cmp_ps(x, _mm256_set1_ps(-INFINITY), _CMP_NEQ_UQ);

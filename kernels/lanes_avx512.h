@@ -125,6 +125,14 @@ static inline void lanes_load_pairs_f32(const float *p, lanes *first, lanes *sec
     *second = _mm512_permutex2var_ps(low, odds, high);
 }
 
+/* Pairs (a, b) of x by pairs (c, s): (a c - b s, b c + a s), products rounded. */
+static inline lanes lanes_rotate_pairs(lanes x, lanes cos_sin)
+{
+    const lanes by_cos = lanes_mul(x, _mm512_moveldup_ps(cos_sin));
+    const lanes by_sin = lanes_mul(_mm512_permute_ps(x, 0xb1), _mm512_movehdup_ps(cos_sin));
+    return _mm512_mask_sub_ps(lanes_add(by_cos, by_sin), 0x5555, by_cos, by_sin);
+}
+
 /* exp_scalar of every lane. */
 static inline lanes lanes_exp(lanes x)
 {
