@@ -7,7 +7,8 @@
  *                 h = norm(x);  x += (silu(h * Wgate) . (h * Wup)) * Wdown
  *     logits = norm(x) * Woutput, for the rows that want them
  *
- * Work is cut over the pool by output panels, rows or attention blocks; no cut changes a bit.
+ * Work is cut over the pool by output panels, heads, rows or attention blocks; no cut changes a
+ * bit. What works on the columns of a head or of gate and up follows their product at once.
  * Each stage ends in a join: what the next one reads is complete.
  *
  * Thread: the engine's, and its pool.

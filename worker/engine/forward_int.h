@@ -1,4 +1,4 @@
-/* What forward.c and forward_attention*.c share. */
+/* What forward*.c share. */
 #ifndef SHEAF_FORWARD_INT_H
 #define SHEAF_FORWARD_INT_H
 
@@ -72,11 +72,12 @@ struct forward {
     struct act hidden; /* [T, D] normed rows */
     float *qkv;        /* [T, (H + 2 KVH) * HD] */
     struct act mixed;  /* [T, H * HD] attention's output */
-    float *gate_up;    /* [T, 2 F] */
     struct act inner;  /* [T, F] */
     float *cos_sin;    /* [T, n_rot / 2, 2] */
     struct act last;   /* [n_logits_max, D] normed rows that want logits */
     float *logits;     /* [n_logits_max, V] */
+    float *tiles;      /* [threads, tile_floats] a product's columns on their way */
+    size_t tile_floats;
 
     struct attention_scratch *scratch; /* [threads] */
     struct attention_plan attention;
@@ -87,11 +88,25 @@ struct forward {
     size_t layer_index;
 };
 
+/* Products of the step's rows with what follows them column by column (forward_products.c). */
+size_t forward_tile_floats(const struct forward *f);
+/* Makes columns of a ready for int8 products, where it takes part in them. */
+void forward_quantize(const struct forward *f, struct act *a, size_t row_begin, size_t row_end,
+                      size_t col_begin, size_t col_end);
+/* qkv = hidden * Wqkv, rotated; keys and values are in the pages. */
+void forward_project_heads(struct forward *f);
+/* inner = silu(hidden * Wgate) . (hidden * Wup) */
+void forward_gate_up(struct forward *f);
+/* x += a * W, W being one matrix. */
+void forward_add_product(struct forward *f, const struct linear *linear, const struct act *a);
+/* logits = last * Woutput */
+void forward_multiply_head(struct forward *f);
+
 int forward_attention_open(struct forward *f, struct err *e);
 void forward_attention_close(struct forward *f);
 /* Orders and cuts the plan's rows, once a step. */
 void forward_attention_plan(struct forward *f);
-/* mixed.f32 = attention of the layer's qkv rows over the pages. */
+/* mixed = attention of the layer's qkv rows over the pages. */
 void forward_attention_run(struct forward *f);
 /* Pages of one layer and KV head that attention went over since forward_open, for tests: a page
  * counts once for all rows that went over it together. No step is running. */
