@@ -138,7 +138,8 @@ static int open_parts(struct engine *eng, struct err *e)
     TRY(open_forward(eng, e));
     TRY(check_memory(eng, forward_bytes(eng->forward), e));
     if (o->chunk_tokens == 0) {
-        TRY(calibrate_steps(eng->forward, eng->kvpool, o->step_tokens, &eng->calibration, e));
+        TRY(calibrate_steps(eng->forward, eng->model->config.n_layers, eng->kvpool,
+                            o->step_tokens, &eng->calibration, e));
         o->chunk_tokens = calibration_chunk(&eng->calibration);
     }
     const struct prefix_options prefix = {.enabled = o->prefix_cache,

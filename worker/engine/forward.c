@@ -234,15 +234,21 @@ static void run_head(struct forward *f)
     forward_multiply_head(f);
 }
 
-void forward_run(struct forward *f, const struct step_plan *plan)
+void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
+                        size_t n_layers)
 {
     ASSERT(plan->n_rows >= 1 && plan->n_rows <= f->options.n_rows_max);
     ASSERT(plan->n_logits <= f->options.n_logits_max);
     f->plan = plan;
     forward_attention_plan(f);
     run_rows(f, plan->n_rows, NULL, embed_rows);
-    for (size_t i = 0; i < f->config->n_layers; i++)
-        run_layer(f, i);
+    for (size_t i = 0; i < n_layers; i++)
+        run_layer(f, (first + i) % f->config->n_layers);
+}
+
+void forward_run(struct forward *f, const struct step_plan *plan)
+{
+    forward_run_layers(f, plan, 0, f->config->n_layers);
     if (plan->n_logits > 0)
         run_head(f);
 }

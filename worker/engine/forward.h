@@ -45,6 +45,10 @@ size_t forward_bytes(const struct forward *f); /* activations and scratch */
 
 /* Computes the plan's rows: their keys and values are in the pages after. */
 void forward_run(struct forward *f, const struct step_plan *plan);
+/* Only n_layers layers of it, from the given one round to the first: how long that takes says
+ * how long all of them do. What it leaves behind means nothing. */
+void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
+                        size_t n_layers);
 
 /* [V] logits of the plan's logits row i; may be changed in place; valid until the next run. */
 float *forward_logits(struct forward *f, size_t logits_row);
