@@ -58,7 +58,7 @@ static void lay_buffers(struct layout *l, struct forward *f)
     f->cos_sin = lay(l, n_rows * c->n_rot * sizeof(float));
     lay_act(l, &f->last, f->options.n_logits_max, c->dim, kind);
     f->logits = lay(l, f->options.n_logits_max * c->n_vocab * sizeof(float));
-    f->tile_floats = forward_tile_floats(f);
+    f->tile_floats = size_max(forward_products_tile_floats(f), forward_head_tile_floats(f));
     f->tiles = lay(l, pool_threads(f->threads) * f->tile_floats * sizeof(float));
 }
 
@@ -104,6 +104,7 @@ int forward_open(const struct model *m, const struct weights *w, const struct ke
     lay_buffers(&filled, f);
     ASSERT(filled.used == sizes.used);
     TRY_OUT(rc, forward_attention_open(f, e));
+    TRY_OUT(rc, forward_head_open(f, e));
     *out = f;
 out:
     if (rc != 0)
@@ -116,6 +117,7 @@ void forward_close(struct forward *f)
     if (!f)
         return;
     forward_attention_close(f);
+    forward_head_close(f);
     free(f->frequencies);
     memory_give_back(f->block, f->block_bytes);
     free(f);
@@ -124,12 +126,6 @@ void forward_close(struct forward *f)
 size_t forward_bytes(const struct forward *f)
 {
     return f->block_bytes;
-}
-
-float *forward_logits(struct forward *f, size_t logits_row)
-{
-    ASSERT(logits_row < f->options.n_logits_max);
-    return f->logits + logits_row * f->config->n_vocab;
 }
 
 /* ------------------------------------------------------------------ row-wise stages */
@@ -219,21 +215,6 @@ static void run_layer(struct forward *f, size_t index)
     forward_add_product(f, &w->down, &f->inner);
 }
 
-static void run_head(struct forward *f)
-{
-    const size_t dim = f->config->dim;
-    for (size_t i = 0; i < f->plan->n_segments; i++) {
-        const struct step_segment *segment = &f->plan->segments[i];
-        const size_t first = segment->row + segment->n_rows - segment->n_logits;
-        if (segment->n_logits > 0)
-            f->kernels->rmsnorm(f->x + first * dim, f->weights->output_norm, f->config->rms_eps,
-                                segment->n_logits, dim,
-                                f->last.f32 + segment->logits_row * dim);
-    }
-    forward_quantize(f, &f->last, 0, f->plan->n_logits, 0, dim);
-    forward_multiply_head(f);
-}
-
 void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
                         size_t n_layers)
 {
@@ -250,5 +231,5 @@ void forward_run(struct forward *f, const struct step_plan *plan)
 {
     forward_run_layers(f, plan, 0, f->config->n_layers);
     if (plan->n_logits > 0)
-        run_head(f);
+        forward_run_head(f);
 }

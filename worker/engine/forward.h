@@ -5,7 +5,7 @@
  *     per layer:  h = norm(x);  q|k|v = h * Wqkv;  rotate q, k;  write k, v to the pages;
  *                 x += attention(q, pages) * Wo;
  *                 h = norm(x);  x += (silu(h * Wgate) . (h * Wup)) * Wdown
- *     logits = norm(x) * Woutput, for the rows that want them
+ *     logits = norm(x) * Woutput, for the rows that want them; of greedy ones the greatest
  *
  * Work is cut over the pool by output panels, heads, rows or attention blocks; no cut changes a
  * bit. What works on the columns of a head or of gate and up follows their product at once.
@@ -50,7 +50,10 @@ void forward_run(struct forward *f, const struct step_plan *plan);
 void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
                         size_t n_layers);
 
-/* [V] logits of the plan's logits row i; may be changed in place; valid until the next run. */
+/* [V] logits of the plan's logits row i, which is not greedy; may be changed in place; valid
+ * until the next run. */
 float *forward_logits(struct forward *f, size_t logits_row);
+/* What kernels.h's argmax gives for the logits of a greedy row, which are nowhere. */
+int32_t forward_best(const struct forward *f, size_t logits_row);
 
 #endif

@@ -20,21 +20,30 @@ enum {
 };
 static_assert(INNER_COLS % ACT_BLOCK == 0, "an item's columns are whole blocks");
 
-size_t forward_tile_floats(const struct forward *f)
+size_t forward_products_tile_floats(const struct forward *f)
 {
     return f->options.n_rows_max * 2 * INNER_COLS;
 }
 
-static float *tile_of(const struct forward *f, size_t thread)
+float *forward_tile(const struct forward *f, size_t thread)
 {
     return f->tiles + thread * f->tile_floats;
 }
 
-static struct act first_rows(const struct act *a, size_t n_rows)
+struct act forward_first_rows(const struct act *a, size_t n_rows)
 {
     struct act rows = *a;
     rows.n_rows = n_rows;
     return rows;
+}
+
+struct weight forward_panels(const struct weight *w, size_t begin, size_t end)
+{
+    struct weight part = *w;
+    part.data += begin * w->panel_bytes;
+    part.n_panels = end - begin;
+    part.n_rows = size_min(end * PANEL_COLS, w->n_rows) - begin * PANEL_COLS;
+    return part;
 }
 
 void forward_quantize(const struct forward *f, struct act *a, size_t row_begin, size_t row_end,
@@ -50,7 +59,6 @@ struct product {
     const struct forward *f;
     const struct weight *weight;
     struct act x;
-    enum matmul_mode mode;
     float *y; /* [rows, weight->n_rows] */
 };
 
@@ -60,31 +68,18 @@ static void product_item(void *ctx, size_t item, size_t thread)
     const struct product *p = ctx;
     const size_t begin = item * PANELS_PER_ITEM;
     const size_t end = size_min(begin + PANELS_PER_ITEM, p->weight->n_panels);
-    p->f->kernels->matmul(p->weight, &p->x, begin, end, p->mode, p->y, p->weight->n_rows);
+    p->f->kernels->matmul(p->weight, &p->x, begin, end, MATMUL_ADD, p->y, p->weight->n_rows);
 }
 
 void forward_add_product(struct forward *f, const struct linear *linear, const struct act *a)
 {
     ASSERT(linear->n_parts == 1);
     const size_t n_rows = f->plan->n_rows;
-    struct product p = {.f = f,
-                        .weight = &linear->parts[0],
-                        .x = first_rows(a, n_rows),
-                        .mode = MATMUL_ADD,
-                        .y = f->x};
+    struct product p = {
+        .f = f, .weight = &linear->parts[0], .x = forward_first_rows(a, n_rows), .y = f->x};
     pool_run(f->threads, product_item, &p, size_divide_up(p.weight->n_panels, PANELS_PER_ITEM));
     if (linear->bias)
         f->kernels->bias_add(f->x, linear->n_rows, linear->bias, n_rows, linear->n_rows);
-}
-
-void forward_multiply_head(struct forward *f)
-{
-    struct product p = {.f = f,
-                        .weight = &f->weights->output.parts[0],
-                        .x = first_rows(&f->last, f->plan->n_logits),
-                        .mode = MATMUL_SET,
-                        .y = f->logits};
-    pool_run(f->threads, product_item, &p, size_divide_up(p.weight->n_panels, PANELS_PER_ITEM));
 }
 
 /* ------------------------------------------------------------------ heads */
@@ -98,7 +93,7 @@ static float *project_head(const struct forward *f, enum qkv_part part, size_t h
     const size_t head_dim = f->config->head_dim;
     const size_t n_panels = head_dim / PANEL_COLS;
     const size_t column = l->offsets[part] + head * head_dim;
-    const struct act x = first_rows(&f->hidden, f->plan->n_rows);
+    const struct act x = forward_first_rows(&f->hidden, f->plan->n_rows);
     f->kernels->matmul(&l->parts[part], &x, head * n_panels, (head + 1) * n_panels, MATMUL_SET,
                        f->qkv + l->offsets[part], l->n_rows);
     if (l->bias)
@@ -158,26 +153,16 @@ void forward_project_heads(struct forward *f)
 
 /* ------------------------------------------------------------------ gate and up */
 
-/* Panels [begin, end) as a matrix of their own. */
-static struct weight panels_of(const struct weight *w, size_t begin, size_t end)
-{
-    struct weight part = *w;
-    part.data += begin * w->panel_bytes;
-    part.n_panels = end - begin;
-    part.n_rows = size_min(end * PANEL_COLS, w->n_rows) - begin * PANEL_COLS;
-    return part;
-}
-
 static void inner_item(void *ctx, size_t item, size_t thread)
 {
     struct forward *f = ctx;
     const struct weight *parts = f->layer->gate_up.parts;
     const size_t begin = item * INNER_PANELS;
     const size_t end = size_min(begin + INNER_PANELS, parts[0].n_panels);
-    const struct weight gate = panels_of(&parts[0], begin, end);
-    const struct weight up = panels_of(&parts[1], begin, end);
-    const struct act x = first_rows(&f->hidden, f->plan->n_rows);
-    float *tile = tile_of(f, thread); /* rows of gate columns, then up columns */
+    const struct weight gate = forward_panels(&parts[0], begin, end);
+    const struct weight up = forward_panels(&parts[1], begin, end);
+    const struct act x = forward_first_rows(&f->hidden, f->plan->n_rows);
+    float *tile = forward_tile(f, thread); /* rows of gate columns, then up columns */
     f->kernels->matmul(&gate, &x, 0, gate.n_panels, MATMUL_SET, tile, 2 * INNER_COLS);
     f->kernels->matmul(&up, &x, 0, up.n_panels, MATMUL_SET, tile + INNER_COLS, 2 * INNER_COLS);
     const size_t column = begin * PANEL_COLS;
