@@ -32,7 +32,9 @@ static void fill_avx2(struct kernels *k)
     k->rmsnorm = rmsnorm_avx2;
     k->quantize = quantize_avx2;
     k->matmul = matmul_avx2;
+    k->rope = rope_avx2;
     k->silu_mul = silu_mul_avx2;
+    k->kv_write = kv_write_avx2;
     k->attend = attend_avx2;
     k->attend_finish = attend_finish_avx2;
     k->argmax = argmax_avx2;
@@ -45,7 +47,9 @@ static void fill_avx512(struct kernels *k)
     k->rmsnorm = rmsnorm_avx512;
     k->quantize = quantize_avx512;
     k->matmul = matmul_avx512;
+    k->rope = rope_avx512;
     k->silu_mul = silu_mul_avx512;
+    k->kv_write = kv_write_avx512;
     k->attend = attend_avx512;
     k->attend_finish = attend_finish_avx512;
     k->argmax = argmax_avx512;

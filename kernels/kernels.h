@@ -137,8 +137,12 @@ struct kernels {
     void (*rmsnorm)(const float *x, const float *weight, float eps, size_t n_rows,
                     size_t n_cols, float *y);
 
-    /* Fills q, scale and sum of rows [row_begin, row_end) from f32. K % 32 == 0. */
-    void (*quantize)(struct act *x, size_t row_begin, size_t row_end);
+    /*
+     * Fills q, scale and sum of rows [row_begin, row_end) and columns [col_begin, col_end) from
+     * f32. K and the columns are multiples of 32.
+     */
+    void (*quantize)(struct act *x, size_t row_begin, size_t row_end, size_t col_begin,
+                     size_t col_end);
 
     /*
      * y[t * y_stride + n] (=|+=) sum over K of x[t] * w[n] for the outputs of panels

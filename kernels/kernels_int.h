@@ -7,7 +7,8 @@
 #define KERNELS_DECLARE(suffix)                                                                \
     void rmsnorm_##suffix(const float *x, const float *weight, float eps, size_t n_rows,       \
                           size_t n_cols, float *y);                                            \
-    void quantize_##suffix(struct act *x, size_t row_begin, size_t row_end);                   \
+    void quantize_##suffix(struct act *x, size_t row_begin, size_t row_end, size_t col_begin,  \
+                           size_t col_end);                                                    \
     void matmul_##suffix(const struct weight *w, const struct act *x, size_t panel_begin,      \
                          size_t panel_end, enum matmul_mode mode, float *y, size_t y_stride);  \
     void bias_add_##suffix(float *y, size_t y_stride, const float *bias, size_t n_rows,        \

@@ -152,6 +152,37 @@ static inline void lanes_load_pairs_f32(const float *p, lanes *first, lanes *sec
     lanes_split_pairs(p + 16, &first->hi, &second->hi);
 }
 
+static inline __m256 lanes_rotate_half(__m256 x, __m256 cos_sin)
+{
+    const __m256 by_cos = _mm256_mul_ps(x, _mm256_moveldup_ps(cos_sin));
+    const __m256 swapped = _mm256_permute_ps(x, 0xb1);
+    return _mm256_addsub_ps(by_cos, _mm256_mul_ps(swapped, _mm256_movehdup_ps(cos_sin)));
+}
+
+static inline lanes lanes_rotate_pairs(lanes x, lanes cos_sin)
+{
+    return (lanes){lanes_rotate_half(x.lo, cos_sin.lo), lanes_rotate_half(x.hi, cos_sin.hi)};
+}
+
+static inline __m256i lanes_bf16_half(__m256 x)
+{
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i upper = _mm256_srli_epi32(bits, 16);
+    const __m256i is_odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    const __m256i step = _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7fff));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, step), 16);
+    const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    const __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(is_nan));
+}
+
+/* The pack interleaves 128-bit halves: quarters come out as 0 2 1 3. */
+static inline void lanes_store_bf16(uint16_t *p, lanes x)
+{
+    const __m256i words = _mm256_packus_epi32(lanes_bf16_half(x.lo), lanes_bf16_half(x.hi));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(words, 0xd8));
+}
+
 static inline __m256 lanes_exp_half(__m256 x)
 {
     const __m256 above = _mm256_cmp_ps(x, _mm256_set1_ps(-INFINITY), _CMP_NEQ_UQ);

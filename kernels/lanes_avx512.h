@@ -125,6 +125,27 @@ static inline void lanes_load_pairs_f32(const float *p, lanes *first, lanes *sec
     *second = _mm512_permutex2var_ps(low, odds, high);
 }
 
+/* Pairs (a, b) of x by pairs (c, s): (a c - b s, b c + a s), products rounded. */
+static inline lanes lanes_rotate_pairs(lanes x, lanes cos_sin)
+{
+    const lanes by_cos = lanes_mul(x, _mm512_moveldup_ps(cos_sin));
+    const lanes by_sin = lanes_mul(_mm512_permute_ps(x, 0xb1), _mm512_movehdup_ps(cos_sin));
+    return _mm512_mask_sub_ps(lanes_add(by_cos, by_sin), 0x5555, by_cos, by_sin);
+}
+
+/* kv_bf16_from_f32 of every lane. */
+static inline void lanes_store_bf16(uint16_t *p, lanes x)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i upper = _mm512_srli_epi32(bits, 16);
+    const __m512i is_odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    const __m512i step = _mm512_add_epi32(is_odd, _mm512_set1_epi32(0x7fff));
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, step), 16);
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i half = _mm512_mask_or_epi32(rounded, is_nan, upper, _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(half));
+}
+
 /* exp_scalar of every lane. */
 static inline lanes lanes_exp(lanes x)
 {

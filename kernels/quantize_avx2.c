@@ -53,10 +53,14 @@ static void quantize_block(const float *x, int8_t *q, float *scale, int32_t *sum
         sum_lanes(_mm256_add_epi32(_mm256_add_epi32(n[0], n[1]), _mm256_add_epi32(n[2], n[3])));
 }
 
-void quantize_avx2(struct act *x, size_t row_begin, size_t row_end)
+void quantize_avx2(struct act *x, size_t row_begin, size_t row_end, size_t col_begin,
+                   size_t col_end)
 {
-    const size_t begin = row_begin * (x->n_cols / ACT_BLOCK);
-    const size_t end = row_end * (x->n_cols / ACT_BLOCK);
-    for (size_t b = begin; b < end; b++)
-        quantize_block(x->f32 + b * ACT_BLOCK, x->q + b * ACT_BLOCK, &x->scale[b], &x->sum[b]);
+    const size_t row_blocks = x->n_cols / ACT_BLOCK;
+    for (size_t t = row_begin; t < row_end; t++)
+        for (size_t i = col_begin / ACT_BLOCK; i < col_end / ACT_BLOCK; i++) {
+            const size_t b = t * row_blocks + i;
+            quantize_block(x->f32 + b * ACT_BLOCK, x->q + b * ACT_BLOCK, &x->scale[b],
+                           &x->sum[b]);
+        }
 }

@@ -29,7 +29,8 @@ static const size_t INPUTS[] = {32, 64, 256, 512, 576};
 /* What the activations of a case look like. */
 enum values { PLAIN, ZEROS, LARGE, DENORMAL, OUTLIER, N_VALUES };
 
-typedef void (*quantize_fn)(struct act *x, size_t row_begin, size_t row_end);
+typedef void (*quantize_fn)(struct act *x, size_t row_begin, size_t row_end, size_t col_begin,
+                            size_t col_end);
 typedef void (*matmul_fn)(const struct weight *w, const struct act *x, size_t panel_begin,
                           size_t panel_end, enum matmul_mode mode, float *y, size_t y_stride);
 
@@ -162,7 +163,7 @@ static void act_init(struct act *x, size_t t, size_t k, enum values values,
     x->scale = alloc_aligned(t * k / ACT_BLOCK * sizeof *x->scale);
     x->sum = alloc_aligned(t * k / ACT_BLOCK * sizeof *x->sum);
     random_act(values, x->f32, t * k);
-    quantize(x, 0, t);
+    quantize(x, 0, t, 0, k);
 }
 
 static void act_fini(struct act *x)
@@ -317,7 +318,7 @@ static void twins_agree_when_all_codes_are_extreme(void **state)
             act_init(&x, 5, 256, PLAIN, quantize_ref);
             for (size_t j = 0; j < 5 * 256; j++)
                 x.f32[j] = j / 256 % 2 ? 1.0f : -1.0f;
-            quantize_ref(&x, 0, 5);
+            quantize_ref(&x, 0, 5, 0, 256);
             check_twins(&m, &x, MATMUL_SET);
             act_fini(&x);
             matrix_fini(&m);
@@ -492,20 +493,44 @@ static void quantize_twins_give_the_references_bits(void **state)
         want.f32[40] = NAN;
         want.f32[80] = INFINITY;
         want.f32[120] = 0x1p-120f;
-        quantize_ref(&want, 0, 13);
+        quantize_ref(&want, 0, 13, 0, 576);
         for (size_t i = 1; i < n_twins; i++) {
             struct act got;
             const size_t n_blocks = 13 * 576 / ACT_BLOCK;
             act_init(&got, 13, 576, PLAIN, quantize_ref);
             memcpy(got.f32, want.f32, 13 * 576 * sizeof *got.f32);
-            twins[i].quantize(&got, 0, 4);
-            twins[i].quantize(&got, 4, 13);
+            twins[i].quantize(&got, 0, 4, 0, 576);
+            twins[i].quantize(&got, 4, 13, 96, 576);
+            twins[i].quantize(&got, 4, 13, 0, 96);
             assert_memory_equal(got.q, want.q, 13 * 576);
             assert_memory_equal(got.scale, want.scale, n_blocks * sizeof *got.scale);
             assert_memory_equal(got.sum, want.sum, n_blocks * sizeof *got.sum);
             act_fini(&got);
         }
         act_fini(&want);
+    }
+}
+
+static void quantize_fills_its_rows_and_columns_and_no_others(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < n_twins; i++) {
+        struct act x;
+        act_init(&x, 4, 128, PLAIN, quantize_ref);
+        memset(x.q, 0x55, 4 * 128);
+        memset(x.scale, 0x55, 16 * sizeof *x.scale);
+        memset(x.sum, 0x55, 16 * sizeof *x.sum);
+        twins[i].quantize(&x, 1, 3, 32, 96);
+        for (size_t b = 0; b < 16; b++) {
+            const bool is_inside = b / 4 >= 1 && b / 4 < 3 && b % 4 >= 1 && b % 4 < 3;
+            uint32_t scale;
+            memcpy(&scale, &x.scale[b], sizeof scale);
+            assert_int_equal(scale != 0x55555555, is_inside);
+            assert_int_equal(x.sum[b] != 0x55555555, is_inside);
+            for (size_t j = 0; !is_inside && j < ACT_BLOCK; j++)
+                assert_int_equal(x.q[b * ACT_BLOCK + j], 0x55);
+        }
+        act_fini(&x);
     }
 }
 
@@ -518,7 +543,7 @@ static void a_nan_or_infinity_makes_its_row_nan_and_no_other(void **state)
         matrix_init(&m, QUANT_Q4_1, 16, 64);
         act_init(&x, 3, 64, PLAIN, quantize_ref);
         x.f32[64 + 9] = i % 2 ? NAN : -INFINITY;
-        twins[i].quantize(&x, 0, 3);
+        twins[i].quantize(&x, 0, 3, 0, 64);
         float *y = before(3, 16);
         twins[i].matmul(&m.w, &x, 0, 1, MATMUL_SET, y, 16);
         for (size_t j = 0; j < 48; j++)
@@ -579,6 +604,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(packed_weights_are_the_files_weights_exactly),
         cmocka_unit_test(quantised_rows_are_the_nearest_steps_of_their_scale),
         cmocka_unit_test(quantize_twins_give_the_references_bits),
+        cmocka_unit_test(quantize_fills_its_rows_and_columns_and_no_others),
         cmocka_unit_test(reference_agrees_with_sums_in_double),
         cmocka_unit_test(the_comparison_sees_one_changed_element),
         cmocka_unit_test(twins_give_the_references_bits_for_every_type_and_shape),

@@ -15,10 +15,16 @@ typedef void rmsnorm_fn(const float *x, const float *weight, float eps, size_t n
                         size_t n_cols, float *y);
 typedef void silu_mul_fn(const float *gate, const float *up, size_t n, float *y);
 typedef size_t argmax_fn(const float *x, size_t n);
+typedef void rope_fn(float *x, size_t x_stride, size_t n_rows, size_t n_heads, size_t head_dim,
+                     size_t n_rot, const float *cos_sin, enum rope_pairing pairing);
+typedef void kv_write_fn(enum kv_type type, size_t head_dim, void *page, size_t slot,
+                         const float *key, const float *value);
 
 static rmsnorm_fn *const rmsnorm_twins[] = TWINS_OF(rmsnorm);
 static silu_mul_fn *const silu_mul_twins[] = TWINS_OF(silu_mul);
 static argmax_fn *const argmax_twins[] = TWINS_OF(argmax);
+static rope_fn *const rope_twins[] = TWINS_OF(rope);
+static kv_write_fn *const kv_write_twins[] = TWINS_OF(kv_write);
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -247,6 +253,46 @@ static void rope_rotates_pairs_and_leaves_the_rest(void **state)
     }
 }
 
+/* The last head ends where the array ends, so that nothing behind it may be touched. */
+static void check_rope_twins(size_t head_dim, size_t n_rot, enum rope_pairing pairing)
+{
+    enum { ROWS = 3, HEADS = 2 };
+    const size_t stride = HEADS * head_dim + 5;
+    const size_t n = (ROWS - 1) * stride + HEADS * head_dim;
+    float *x = new_floats(n);
+    float *want = new_floats(n);
+    float *got = new_floats(n);
+    float *cos_sin = new_floats(ROWS * n_rot);
+    fill_random(n_rot, 3.0f, n, x);
+    fill_random(n_rot + 1, 1.0f, ROWS * n_rot, cos_sin);
+    memcpy(want, x, n * sizeof *x);
+    rope_ref(want, stride, ROWS, HEADS, head_dim, n_rot, cos_sin, pairing);
+    assert_int_equal(n_rot == 0, memcmp(want, x, n * sizeof *x) == 0);
+    for (size_t isa = 1; isa < N_TWINS; isa++)
+        if (twin_runs(isa)) {
+            memcpy(got, x, n * sizeof *x);
+            rope_twins[isa](got, stride, ROWS, HEADS, head_dim, n_rot, cos_sin, pairing);
+            assert_true(same_bits("rope", want, got, n));
+        }
+    free(x);
+    free(want);
+    free(got);
+    free(cos_sin);
+}
+
+static void rope_has_the_same_bits_in_every_twin(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t head_dim, n_rot;
+    } cases[] = {{16, 0},  {16, 2},  {16, 14}, {16, 16}, {32, 18},   {32, 30},   {32, 32},
+                 {64, 48}, {64, 64}, {96, 96}, {96, 66}, {128, 128}, {256, 250}, {256, 256}};
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        check_rope_twins(cases[i].head_dim, cases[i].n_rot, ROPE_NORM);
+        check_rope_twins(cases[i].head_dim, cases[i].n_rot, ROPE_NEOX);
+    }
+}
+
 /* ---- KV pages */
 
 static void page_bytes_are_keys_and_values_of_32_tokens(void **state)
@@ -320,6 +366,56 @@ static void kv_write_rounds_to_bfloat16_nearest_even(void **state)
     assert_int_not_equal(page[(1 * 32 + 9) * 2 + 1] & 0x7f, 0);
 }
 
+/* Every upper half with lower halves on, below and above the middle; all kinds of NaN too. */
+static float float_around_a_tie(size_t i)
+{
+    static const uint32_t lower[] = {0x0000, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff};
+    const uint32_t bits = (uint32_t)(i / N_OF(lower)) << 16 | lower[i % N_OF(lower)];
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* A page full of a pattern is written to; all of it is compared, so strays show. */
+static void check_kv_write_twins(enum kv_type type, size_t head_dim, size_t slot, size_t from)
+{
+    const size_t page_bytes = kv_page_bytes(type, head_dim);
+    const size_t page_floats = page_bytes / sizeof(float);
+    float *key = new_floats(head_dim);
+    float *value = new_floats(head_dim);
+    float *want = new_floats(page_floats);
+    float *got = new_floats(page_floats);
+    for (size_t i = 0; i < head_dim; i++) {
+        key[i] = float_around_a_tie(from + i);
+        value[i] = float_around_a_tie(from + head_dim + i);
+    }
+    memset(want, 0x5a, page_bytes);
+    kv_write_ref(type, head_dim, want, slot, key, value);
+    for (size_t isa = 1; isa < N_TWINS; isa++)
+        if (twin_runs(isa)) {
+            memset(got, 0x5a, page_bytes);
+            kv_write_twins[isa](type, head_dim, got, slot, key, value);
+            assert_true(same_bits("kv_write", want, got, page_floats));
+        }
+    free(key);
+    free(value);
+    free(want);
+    free(got);
+}
+
+static void kv_write_has_the_same_bits_in_every_twin(void **state)
+{
+    (void)state;
+    static const size_t head_dims[] = {16, 32, 64, 96, 128, 256};
+    for (size_t i = 0; i < N_OF(head_dims); i++)
+        for (size_t slot = 0; slot < 32; slot++) {
+            check_kv_write_twins(KV_BF16, head_dims[i], slot, 6 * 0x3f00);
+            check_kv_write_twins(KV_F32, head_dims[i], slot, 6 * 0x3f00);
+        }
+    for (size_t from = 0; from < 6 * 0x10000; from += 2 * 256)
+        check_kv_write_twins(KV_BF16, 256, from / 512 % 32, from);
+}
+
 /* ---- argmax */
 
 static void argmax_takes_the_first_of_the_greatest(void **state)
@@ -384,9 +480,11 @@ int main(void)
         cmocka_unit_test(silu_mul_is_its_formula_in_every_twin),
         cmocka_unit_test(bias_is_added_to_rows_and_not_between_them),
         cmocka_unit_test(rope_rotates_pairs_and_leaves_the_rest),
+        cmocka_unit_test(rope_has_the_same_bits_in_every_twin),
         cmocka_unit_test(page_bytes_are_keys_and_values_of_32_tokens),
         cmocka_unit_test(kv_write_puts_every_element_where_the_layout_says),
         cmocka_unit_test(kv_write_rounds_to_bfloat16_nearest_even),
+        cmocka_unit_test(kv_write_has_the_same_bits_in_every_twin),
         cmocka_unit_test(argmax_takes_the_first_of_the_greatest),
         cmocka_unit_test(argmax_twins_agree_on_ties_and_nan),
     };

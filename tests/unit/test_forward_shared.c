@@ -88,8 +88,8 @@ static void open_world(struct world *w, const struct setting *s, const char *isa
     setenv("SHEAF_KERNELS", isa, 1);
     struct err e = {0};
     must(kernels_open(&w->kernels, &e), &e);
-    must(weights_open(w->model, &w->weights, &e), &e);
     must(pool_open(s->n_threads, &w->threads, &e), &e);
+    must(weights_open(w->model, w->threads, &w->weights, &e), &e);
     const struct model_config *c = &w->model->config;
     const struct kvpool_shape shape = {.n_pages = PAGES_MAX,
                                        .n_layers = c->n_layers,

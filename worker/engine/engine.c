@@ -144,22 +144,36 @@ static bool is_plain_greedy(const struct sample_params *p)
            p->presence_penalty == 0 && p->frequency_penalty == 0;
 }
 
+/* Rows whose tokens need no more than the place of the greatest logit. */
+static void mark_greedy(struct engine *eng)
+{
+    for (size_t i = 0; i < eng->plan.n_segments; i++) {
+        struct step_segment *segment = &eng->plan.segments[i];
+        const struct seq *seq = segment->seq;
+        segment->is_greedy =
+            is_plain_greedy(&seq->req.sample) && seq_n_output(seq) >= seq->req.min_tokens;
+    }
+}
+
 static void sample_item(void *ctx, size_t item, size_t thread)
 {
     struct engine *eng = ctx;
-    const struct step_segment *segment = NULL;
-    for (size_t i = 0; i < eng->plan.n_segments; i++)
-        if (eng->plan.segments[i].n_logits > 0 && eng->plan.segments[i].logits_row == item)
-            segment = &eng->plan.segments[i];
+    const struct step_segment *segment = &eng->plan.segments[item];
     const struct seq *seq = segment->seq;
-    float *logits = forward_logits(eng->forward, item);
+    if (segment->n_logits == 0)
+        return;
+    if (segment->is_greedy) {
+        eng->drawn[segment->logits_row] = forward_best(eng->forward, segment->logits_row);
+        return;
+    }
+    float *logits = forward_logits(eng->forward, segment->logits_row);
     if (seq_n_output(seq) < seq->req.min_tokens)
         forbid_ends(eng, logits);
-    if (is_plain_greedy(&seq->req.sample))
-        eng->drawn[item] = (int32_t)eng->kernels.argmax(logits, eng->model->config.n_vocab);
-    else
-        eng->drawn[item] = sample_token(eng->samplers[thread], &seq->req.sample, logits,
-                                        seq->tokens, seq->n_prompt, seq->n_tokens);
+    eng->drawn[segment->logits_row] =
+        is_plain_greedy(&seq->req.sample)
+            ? (int32_t)eng->kernels.argmax(logits, eng->model->config.n_vocab)
+            : sample_token(eng->samplers[thread], &seq->req.sample, logits, seq->tokens,
+                           seq->n_prompt, seq->n_tokens);
 }
 
 static void accept_token(struct engine *eng, struct seq *seq, int32_t token, int64_t now_us)
@@ -221,8 +235,9 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     if (eng->plan.n_rows == 0)
         return 0;
     const int64_t began_us = clock_mono_us();
+    mark_greedy(eng);
     forward_run(eng->forward, &eng->plan);
-    pool_run(eng->threads, sample_item, eng, eng->plan.n_logits);
+    pool_run(eng->threads, sample_item, eng, eng->plan.n_segments);
     const int64_t now_us = clock_mono_us();
     count_step(eng, began_us, now_us);
     sched_commit_step(eng->sched, &eng->plan);

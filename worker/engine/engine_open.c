@@ -146,13 +146,14 @@ static int open_parts(struct engine *eng, struct err *e)
 {
     struct engine_options *o = &eng->options;
     TRY(kernels_open(&eng->kernels, e));
-    TRY(weights_open(eng->model, &eng->weights, e));
     TRY(pool_open(o->n_threads, &eng->threads, e));
+    TRY(weights_open(eng->model, eng->threads, &eng->weights, e));
     TRY(open_kvpool(eng, e));
     TRY(open_forward(eng, e));
     TRY(check_memory(eng, forward_bytes(eng->forward), e));
     if (o->chunk_tokens == 0) {
-        TRY(calibrate_steps(eng->forward, eng->kvpool, o->step_tokens, &eng->calibration, e));
+        TRY(calibrate_steps(eng->forward, eng->model->config.n_layers, eng->kvpool,
+                            o->step_tokens, &eng->calibration, e));
         o->chunk_tokens = calibration_chunk(&eng->calibration);
     }
     TRY(open_prefixes(eng, e));

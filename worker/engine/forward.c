@@ -11,8 +11,7 @@
 #include "engine/memory.h"
 
 enum {
-    PANELS_PER_ITEM = 6, /* of a product: large enough that taking an item costs nothing */
-    ROWS_PER_ITEM = 16,  /* of a row-wise stage */
+    ROWS_PER_ITEM = 16, /* of a row-wise stage */
 };
 
 /* ------------------------------------------------------------------ buffers */
@@ -55,11 +54,12 @@ static void lay_buffers(struct layout *l, struct forward *f)
     lay_act(l, &f->hidden, n_rows, c->dim, kind);
     f->qkv = lay(l, n_rows * (q_dim + 2 * c->n_kv_heads * c->head_dim) * sizeof(float));
     lay_act(l, &f->mixed, n_rows, q_dim, kind);
-    f->gate_up = lay(l, n_rows * 2 * c->ffn_dim * sizeof(float));
     lay_act(l, &f->inner, n_rows, c->ffn_dim, kind);
     f->cos_sin = lay(l, n_rows * c->n_rot * sizeof(float));
     lay_act(l, &f->last, f->options.n_logits_max, c->dim, kind);
     f->logits = lay(l, f->options.n_logits_max * c->n_vocab * sizeof(float));
+    f->tile_floats = size_max(forward_products_tile_floats(f), forward_head_tile_floats(f));
+    f->tiles = lay(l, pool_threads(f->threads) * f->tile_floats * sizeof(float));
 }
 
 /* Radians per position of each rotated pair. */
@@ -104,6 +104,7 @@ int forward_open(const struct model *m, const struct weights *w, const struct ke
     lay_buffers(&filled, f);
     ASSERT(filled.used == sizes.used);
     TRY_OUT(rc, forward_attention_open(f, e));
+    TRY_OUT(rc, forward_head_open(f, e));
     *out = f;
 out:
     if (rc != 0)
@@ -116,6 +117,7 @@ void forward_close(struct forward *f)
     if (!f)
         return;
     forward_attention_close(f);
+    forward_head_close(f);
     free(f->frequencies);
     memory_give_back(f->block, f->block_bytes);
     free(f);
@@ -124,62 +126,6 @@ void forward_close(struct forward *f)
 size_t forward_bytes(const struct forward *f)
 {
     return f->block_bytes;
-}
-
-float *forward_logits(struct forward *f, size_t logits_row)
-{
-    ASSERT(logits_row < f->options.n_logits_max);
-    return f->logits + logits_row * f->config->n_vocab;
-}
-
-/* ------------------------------------------------------------------ products */
-
-struct product {
-    const struct forward *f;
-    const struct linear *linear;
-    const struct act *x;
-    enum matmul_mode mode;
-    float *y; /* [rows, linear->n_rows] */
-};
-
-/* Items number the panel runs of all parts one after another. */
-static void product_item(void *ctx, size_t item, size_t thread)
-{
-    (void)thread;
-    const struct product *p = ctx;
-    for (size_t i = 0; i < p->linear->n_parts; i++) {
-        const struct weight *w = &p->linear->parts[i];
-        const size_t n_items = size_divide_up(w->n_panels, PANELS_PER_ITEM);
-        if (item >= n_items) {
-            item -= n_items;
-            continue;
-        }
-        const size_t begin = item * PANELS_PER_ITEM;
-        const size_t end = begin + PANELS_PER_ITEM;
-        p->f->kernels->matmul(w, p->x, begin, end < w->n_panels ? end : w->n_panels, p->mode,
-                              p->y + p->linear->offsets[i], p->linear->n_rows);
-        return;
-    }
-}
-
-static struct act first_rows(const struct act *a, size_t n_rows)
-{
-    struct act rows = *a;
-    rows.n_rows = n_rows;
-    return rows;
-}
-
-static void multiply(const struct forward *f, const struct linear *linear, const struct act *a,
-                     size_t n_rows, enum matmul_mode mode, float *y)
-{
-    const struct act x = first_rows(a, n_rows);
-    struct product p = {.f = f, .linear = linear, .x = &x, .mode = mode, .y = y};
-    size_t n_items = 0;
-    for (size_t i = 0; i < linear->n_parts; i++)
-        n_items += size_divide_up(linear->parts[i].n_panels, PANELS_PER_ITEM);
-    pool_run(f->threads, product_item, &p, n_items);
-    if (linear->bias)
-        f->kernels->bias_add(y, linear->n_rows, linear->bias, n_rows, linear->n_rows);
 }
 
 /* ------------------------------------------------------------------ row-wise stages */
@@ -208,35 +154,13 @@ static void run_rows(struct forward *f, size_t n_rows, const float *norm,
     pool_run(f->threads, rows_item, &r, size_divide_up(n_rows, ROWS_PER_ITEM));
 }
 
-static void quantize_rows(const struct forward *f, struct act *a, size_t begin, size_t end)
-{
-    if (a->kind == ACT_INT8)
-        f->kernels->quantize(a, begin, end);
-}
-
 static void norm_rows(const struct rows *r, size_t begin, size_t end)
 {
     struct forward *f = r->f;
     const size_t dim = f->config->dim;
     f->kernels->rmsnorm(f->x + begin * dim, r->norm, f->config->rms_eps, end - begin, dim,
                         f->hidden.f32 + begin * dim);
-    quantize_rows(f, &f->hidden, begin, end);
-}
-
-static void quantize_mixed(const struct rows *r, size_t begin, size_t end)
-{
-    quantize_rows(r->f, &r->f->mixed, begin, end);
-}
-
-static void activate_rows(const struct rows *r, size_t begin, size_t end)
-{
-    struct forward *f = r->f;
-    const size_t n = f->config->ffn_dim;
-    for (size_t i = begin; i < end; i++) {
-        const float *gate = f->gate_up + i * 2 * n;
-        f->kernels->silu_mul(gate, gate + n, n, f->inner.f32 + i * n);
-    }
-    quantize_rows(f, &f->inner, begin, end);
+    forward_quantize(f, &f->hidden, begin, end, 0, dim);
 }
 
 static const struct step_segment *segment_of(const struct step_plan *plan, size_t row)
@@ -245,46 +169,6 @@ static const struct step_segment *segment_of(const struct step_plan *plan, size_
     while (row >= plan->segments[i].row + plan->segments[i].n_rows)
         i++;
     return &plan->segments[i];
-}
-
-static void write_kv(const struct forward *f, const struct step_segment *segment, size_t row)
-{
-    const struct model_config *c = f->config;
-    const size_t position = segment->position + (row - segment->row);
-    const int32_t page = segment->seq->pages[position / KV_PAGE_TOKENS];
-    const float *qkv = f->qkv + row * f->layer->qkv.n_rows;
-    const float *keys = qkv + c->n_heads * c->head_dim;
-    const float *values = keys + c->n_kv_heads * c->head_dim;
-    for (size_t head = 0; head < c->n_kv_heads; head++)
-        f->kernels->kv_write(f->options.kv_type, c->head_dim,
-                             kvpool_block(f->kvpool, f->layer_index, page, head),
-                             position % KV_PAGE_TOKENS, keys + head * c->head_dim,
-                             values + head * c->head_dim);
-}
-
-/* Norms of q and k heads, rotation, and the page writes of these rows. */
-static void rotate_and_write(const struct rows *r, size_t begin, size_t end)
-{
-    struct forward *f = r->f;
-    const struct model_config *c = f->config;
-    const size_t stride = f->layer->qkv.n_rows;
-    const size_t q_dim = c->n_heads * c->head_dim;
-    const size_t n = end - begin;
-    for (size_t i = begin; i < end; i++) {
-        float *q = f->qkv + i * stride;
-        if (f->layer->q_norm)
-            f->kernels->rmsnorm(q, f->layer->q_norm, c->rms_eps, c->n_heads, c->head_dim, q);
-        if (f->layer->k_norm)
-            f->kernels->rmsnorm(q + q_dim, f->layer->k_norm, c->rms_eps, c->n_kv_heads,
-                                c->head_dim, q + q_dim);
-    }
-    const float *cos_sin = f->cos_sin + begin * c->n_rot;
-    f->kernels->rope(f->qkv + begin * stride, stride, n, c->n_heads, c->head_dim, c->n_rot,
-                     cos_sin, c->rope_pairing);
-    f->kernels->rope(f->qkv + begin * stride + q_dim, stride, n, c->n_kv_heads, c->head_dim,
-                     c->n_rot, cos_sin, c->rope_pairing);
-    for (size_t i = begin; i < end; i++)
-        write_kv(f, segment_of(f->plan, i), i);
 }
 
 /* Token embeddings and the angles of each row's position. */
@@ -322,42 +206,30 @@ static void run_layer(struct forward *f, size_t index)
     f->layer_index = index;
 
     run_rows(f, n_rows, w->attn_norm, norm_rows);
-    multiply(f, &w->qkv, &f->hidden, n_rows, MATMUL_SET, f->qkv);
-    run_rows(f, n_rows, NULL, rotate_and_write);
+    forward_project_heads(f);
     forward_attention_run(f);
-    run_rows(f, n_rows, NULL, quantize_mixed);
-    multiply(f, &w->out, &f->mixed, n_rows, MATMUL_ADD, f->x);
+    forward_add_product(f, &w->out, &f->mixed);
 
     run_rows(f, n_rows, w->ffn_norm, norm_rows);
-    multiply(f, &w->gate_up, &f->hidden, n_rows, MATMUL_SET, f->gate_up);
-    run_rows(f, n_rows, NULL, activate_rows);
-    multiply(f, &w->down, &f->inner, n_rows, MATMUL_ADD, f->x);
+    forward_gate_up(f);
+    forward_add_product(f, &w->down, &f->inner);
 }
 
-static void run_head(struct forward *f)
-{
-    const size_t dim = f->config->dim;
-    for (size_t i = 0; i < f->plan->n_segments; i++) {
-        const struct step_segment *segment = &f->plan->segments[i];
-        const size_t first = segment->row + segment->n_rows - segment->n_logits;
-        if (segment->n_logits > 0)
-            f->kernels->rmsnorm(f->x + first * dim, f->weights->output_norm, f->config->rms_eps,
-                                segment->n_logits, dim,
-                                f->last.f32 + segment->logits_row * dim);
-    }
-    quantize_rows(f, &f->last, 0, f->plan->n_logits);
-    multiply(f, &f->weights->output, &f->last, f->plan->n_logits, MATMUL_SET, f->logits);
-}
-
-void forward_run(struct forward *f, const struct step_plan *plan)
+void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
+                        size_t n_layers)
 {
     ASSERT(plan->n_rows >= 1 && plan->n_rows <= f->options.n_rows_max);
     ASSERT(plan->n_logits <= f->options.n_logits_max);
     f->plan = plan;
     forward_attention_plan(f);
     run_rows(f, plan->n_rows, NULL, embed_rows);
-    for (size_t i = 0; i < f->config->n_layers; i++)
-        run_layer(f, i);
+    for (size_t i = 0; i < n_layers; i++)
+        run_layer(f, (first + i) % f->config->n_layers);
+}
+
+void forward_run(struct forward *f, const struct step_plan *plan)
+{
+    forward_run_layers(f, plan, 0, f->config->n_layers);
     if (plan->n_logits > 0)
-        run_head(f);
+        forward_run_head(f);
 }

@@ -5,9 +5,10 @@
  *     per layer:  h = norm(x);  q|k|v = h * Wqkv;  rotate q, k;  write k, v to the pages;
  *                 x += attention(q, pages) * Wo;
  *                 h = norm(x);  x += (silu(h * Wgate) . (h * Wup)) * Wdown
- *     logits = norm(x) * Woutput, for the rows that want them
+ *     logits = norm(x) * Woutput, for the rows that want them; of greedy ones the greatest
  *
- * Work is cut over the pool by output panels, rows or attention blocks; no cut changes a bit.
+ * Work is cut over the pool by output panels, heads, rows or attention blocks; no cut changes a
+ * bit. What works on the columns of a head or of gate and up follows their product at once.
  * Each stage ends in a join: what the next one reads is complete.
  *
  * Thread: the engine's, and its pool.
@@ -44,8 +45,15 @@ size_t forward_bytes(const struct forward *f); /* activations and scratch */
 
 /* Computes the plan's rows: their keys and values are in the pages after. */
 void forward_run(struct forward *f, const struct step_plan *plan);
+/* Only n_layers layers of it, from the given one round to the first: how long that takes says
+ * how long all of them do. What it leaves behind means nothing. */
+void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
+                        size_t n_layers);
 
-/* [V] logits of the plan's logits row i; may be changed in place; valid until the next run. */
+/* [V] logits of the plan's logits row i, which is not greedy; may be changed in place; valid
+ * until the next run. */
 float *forward_logits(struct forward *f, size_t logits_row);
+/* What kernels.h's argmax gives for the logits of a greedy row, which are nowhere. */
+int32_t forward_best(const struct forward *f, size_t logits_row);
 
 #endif

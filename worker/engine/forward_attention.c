@@ -136,9 +136,25 @@ static size_t attend_span(const struct forward *f, const struct attention_block 
     return n_pages;
 }
 
+/* Is what the heads of a KV head put out whole blocks of activations? */
+static bool is_whole_blocks(const struct forward *f)
+{
+    return attention_heads(f) * f->config->head_dim % ACT_BLOCK == 0;
+}
+
+static void quantize_block(struct forward *f, const struct attention_block *block,
+                           size_t kv_head)
+{
+    const size_t n_cols = attention_heads(f) * f->config->head_dim;
+    for (size_t i = 0; i < block->n_rows; i++) {
+        const size_t row = f->attention.rows[block->first_row + i].row;
+        forward_quantize(f, &f->mixed, row, row + 1, kv_head * n_cols, (kv_head + 1) * n_cols);
+    }
+}
+
 static void attend_block(void *ctx, size_t item, size_t thread)
 {
-    const struct forward *f = ctx;
+    struct forward *f = ctx;
     const struct attention_plan *p = &f->attention;
     const struct attention_block *block = &p->blocks[item / f->config->n_kv_heads];
     const size_t kv_head = item % f->config->n_kv_heads;
@@ -151,9 +167,13 @@ static void attend_block(void *ctx, size_t item, size_t thread)
     const struct attend a = {
         .head_dim = f->config->head_dim, .n_rows = n_queries, .d = s->d, .o = s->o};
     f->kernels->attend_finish(&a, s->out);
+    if (is_whole_blocks(f))
+        quantize_block(f, block, kv_head);
 }
 
 void forward_attention_run(struct forward *f)
 {
     pool_run(f->threads, attend_block, f, f->attention.n_blocks * f->config->n_kv_heads);
+    if (!is_whole_blocks(f))
+        forward_quantize(f, &f->mixed, 0, f->plan->n_rows, 0, f->mixed.n_cols);
 }

@@ -1,4 +1,4 @@
-/* What forward.c and forward_attention*.c share. */
+/* What forward*.c share. */
 #ifndef SHEAF_FORWARD_INT_H
 #define SHEAF_FORWARD_INT_H
 
@@ -54,6 +54,12 @@ struct attention_plan {
     size_t n_pieces, n_trees, n_rows, n_blocks, n_spans;
 };
 
+/* The greatest of some logits. */
+struct best {
+    float value;
+    int32_t index; /* or -1: none */
+};
+
 struct forward {
     const struct model_config *config;
     const struct model *model;
@@ -72,11 +78,15 @@ struct forward {
     struct act hidden; /* [T, D] normed rows */
     float *qkv;        /* [T, (H + 2 KVH) * HD] */
     struct act mixed;  /* [T, H * HD] attention's output */
-    float *gate_up;    /* [T, 2 F] */
     struct act inner;  /* [T, F] */
     float *cos_sin;    /* [T, n_rot / 2, 2] */
     struct act last;   /* [n_logits_max, D] normed rows that want logits */
-    float *logits;     /* [n_logits_max, V] */
+    float *logits;     /* [n_logits_max, V]; rows of greedy ones are never touched */
+    float *tiles;      /* [threads, tile_floats] a product's columns on their way */
+    size_t tile_floats;
+
+    struct best *bests; /* [threads, n_logits_max]; of the first thread: of all after a run */
+    bool *is_greedy;    /* [n_logits_max] */
 
     struct attention_scratch *scratch; /* [threads] */
     struct attention_plan attention;
@@ -87,11 +97,38 @@ struct forward {
     size_t layer_index;
 };
 
+/*
+ * Products of the step's rows with what follows them column by column (forward_products.c). A
+ * product's columns may be on their way in the thread's tile.
+ */
+size_t forward_products_tile_floats(const struct forward *f);
+float *forward_tile(const struct forward *f, size_t thread);
+struct act forward_first_rows(const struct act *a, size_t n_rows);
+/* Panels [begin, end) as a matrix of their own. */
+struct weight forward_panels(const struct weight *w, size_t begin, size_t end);
+/* Makes columns of a ready for int8 products, where it takes part in them. */
+void forward_quantize(const struct forward *f, struct act *a, size_t row_begin, size_t row_end,
+                      size_t col_begin, size_t col_end);
+/* qkv = hidden * Wqkv, rotated; keys and values are in the pages. */
+void forward_project_heads(struct forward *f);
+/* inner = silu(hidden * Wgate) . (hidden * Wup) */
+void forward_gate_up(struct forward *f);
+/* x += a * W, W being one matrix. */
+void forward_add_product(struct forward *f, const struct linear *linear, const struct act *a);
+
+/* Logits and bests (forward_head.c). */
+int forward_head_open(struct forward *f, struct err *e);
+void forward_head_close(struct forward *f);
+size_t forward_head_tile_floats(const struct forward *f);
+void forward_run_head(struct forward *f);
+/* The greater of the two; the lower index among equals; NaN never. */
+void forward_keep_best(struct best *best, float value, int32_t index);
+
 int forward_attention_open(struct forward *f, struct err *e);
 void forward_attention_close(struct forward *f);
 /* Orders and cuts the plan's rows, once a step. */
 void forward_attention_plan(struct forward *f);
-/* mixed.f32 = attention of the layer's qkv rows over the pages. */
+/* mixed = attention of the layer's qkv rows over the pages. */
 void forward_attention_run(struct forward *f);
 /* Pages of one layer and KV head that attention went over since forward_open, for tests: a page
  * counts once for all rows that went over it together. No step is running. */

@@ -23,6 +23,7 @@
 #ifndef SHEAF_SCHED_H
 #define SHEAF_SCHED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +38,7 @@ struct step_segment {
     size_t position;   /* of the first row */
     size_t n_logits;   /* of its last rows want logits */
     size_t logits_row; /* first of them among the step's logits */
+    bool is_greedy; /* they want the greatest logit's place only; the planner leaves it false */
 };
 
 struct step_plan {

@@ -4,16 +4,29 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/size.h"
 #include "engine/memory.h"
 
+enum { SLICE_ROWS = 16 * PANEL_COLS }; /* of a matrix that one item packs */
+
+/* Whole panels of one matrix. */
+struct slice {
+    const struct tensor *tensor;
+    const struct weight *weight;
+    size_t first_row;
+};
+
 /*
- * Packing runs twice over the same code: once with data NULL to add up sizes, once to fill.
+ * Laying out runs twice over the same code: once with data NULL to add up sizes, once to fill
+ * vectors and to note slices, which all threads then pack.
  */
 struct packer {
     uint8_t *data;
     size_t used;
     float *floats;
     size_t floats_used;
+    struct slice *slices;
+    size_t n_slices;
     struct err *e;
 };
 
@@ -30,6 +43,32 @@ static int pack_vector(struct packer *p, const struct tensor *t, float **out)
     return 0;
 }
 
+static void note_slices(struct packer *p, const struct tensor *t, const struct weight *w)
+{
+    for (size_t row = 0; row < t->n_rows; row += SLICE_ROWS) {
+        if (p->slices)
+            p->slices[p->n_slices] = (struct slice){.tensor = t, .weight = w, .first_row = row};
+        p->n_slices++;
+    }
+}
+
+static int pack_matrix(struct packer *p, const struct tensor *t, struct weight *w)
+{
+    const size_t bytes = weight_packed_bytes(t->type, t->n_rows, t->n_cols);
+    if (bytes == 0)
+        return ERR_SET(p->e, ERR_UNSUPPORTED, "a %s matrix of %zu x %zu cannot be packed",
+                       quant_find((uint32_t)t->type)->name, t->n_rows, t->n_cols);
+    *w = (struct weight){.type = t->type,
+                         .n_rows = t->n_rows,
+                         .n_cols = t->n_cols,
+                         .n_panels = size_divide_up(t->n_rows, PANEL_COLS),
+                         .panel_bytes = weight_packed_bytes(t->type, PANEL_COLS, t->n_cols),
+                         .data = p->data ? p->data + p->used : NULL};
+    note_slices(p, t, w);
+    p->used += (bytes + KERNELS_ALIGN - 1) / KERNELS_ALIGN * KERNELS_ALIGN;
+    return 0;
+}
+
 static int pack_linear(struct packer *p, struct linear *l, const struct tensor *const *parts,
                        const struct tensor *const *biases, size_t n_parts)
 {
@@ -37,18 +76,10 @@ static int pack_linear(struct packer *p, struct linear *l, const struct tensor *
     l->n_rows = 0;
     l->n_cols = parts[0]->n_cols;
     for (size_t i = 0; i < n_parts; i++) {
-        const struct tensor *t = parts[i];
-        ASSERT(t->n_cols == l->n_cols);
-        const size_t bytes = weight_packed_bytes(t->type, t->n_rows, t->n_cols);
-        if (bytes == 0)
-            return ERR_SET(p->e, ERR_UNSUPPORTED, "a %s matrix of %zu x %zu cannot be packed",
-                           quant_find((uint32_t)t->type)->name, t->n_rows, t->n_cols);
-        if (p->data)
-            TRY(weight_pack(&l->parts[i], t->type, t->n_rows, t->n_cols, t->data,
-                            p->data + p->used, p->e));
-        p->used += (bytes + KERNELS_ALIGN - 1) / KERNELS_ALIGN * KERNELS_ALIGN;
+        ASSERT(parts[i]->n_cols == l->n_cols);
+        TRY(pack_matrix(p, parts[i], &l->parts[i]));
         l->offsets[i] = l->n_rows;
-        l->n_rows += t->n_rows;
+        l->n_rows += parts[i]->n_rows;
     }
     l->bias = NULL;
     for (size_t i = 0; i < n_parts; i++) {
@@ -87,27 +118,54 @@ static int pack_all(struct packer *p, struct weights *w, const struct model *m)
     return pack_linear(p, &w->output, (const struct tensor *[]){&m->output}, NULL, 1);
 }
 
-int weights_open(const struct model *m, struct weights *w, struct err *e)
+/* Panels do not depend on each other, so a slice is packed like a matrix of its own. */
+static void pack_slice(void *ctx, size_t item, size_t thread)
+{
+    (void)thread;
+    const struct slice *slice = (const struct slice *)ctx + item;
+    const struct tensor *t = slice->tensor;
+    const struct quant_info *info = quant_find((uint32_t)t->type);
+    const size_t row_bytes = t->n_cols / info->block_elems * info->block_bytes;
+    const struct weight *w = slice->weight;
+    struct weight part;
+    const int rc =
+        weight_pack(&part, t->type, size_min(SLICE_ROWS, t->n_rows - slice->first_row),
+                    t->n_cols, (const uint8_t *)t->data + slice->first_row * row_bytes,
+                    w->data + slice->first_row / PANEL_COLS * w->panel_bytes, NULL);
+    ASSERT(rc == 0 && part.panel_bytes == w->panel_bytes); /* the shape was looked at before */
+}
+
+static int take_memory(const struct packer *sizes, struct weights *w, struct packer *out,
+                       struct err *e)
+{
+    TRY(memory_take(sizes->used, "packed weights", &w->block, e));
+    w->block_bytes = sizes->used;
+    w->floats = aligned_alloc(KERNELS_ALIGN, sizes->floats_used * sizeof(float));
+    out->slices = calloc(sizes->n_slices, sizeof out->slices[0]);
+    if (!w->floats || !out->slices)
+        return ERR_SET(e, ERR_NOMEM, "no memory for the model's vectors");
+    memset(w->floats, 0, sizes->floats_used * sizeof(float));
+    out->data = w->block;
+    out->floats = w->floats;
+    return 0;
+}
+
+int weights_open(const struct model *m, struct pool *threads, struct weights *w, struct err *e)
 {
     *w = (struct weights){0};
     int rc = 0;
+    struct packer sizes = {.e = e}, filler = {.e = e};
     w->layers = calloc(m->config.n_layers, sizeof w->layers[0]);
     if (!w->layers)
         return ERR_SET(e, ERR_NOMEM, "no memory for %zu layers", m->config.n_layers);
-    struct packer sizes = {.e = e};
     TRY_OUT(rc, pack_all(&sizes, w, m));
-    TRY_OUT(rc, memory_take(sizes.used, "packed weights", &w->block, e));
-    w->block_bytes = sizes.used;
-    w->floats = aligned_alloc(KERNELS_ALIGN, sizes.floats_used * sizeof(float));
-    if (!w->floats) {
-        rc = ERR_SET(e, ERR_NOMEM, "no memory for the model's vectors");
-        goto out;
-    }
-    memset(w->floats, 0, sizes.floats_used * sizeof(float));
-    struct packer filler = {.data = w->block, .floats = w->floats, .e = e};
+    TRY_OUT(rc, take_memory(&sizes, w, &filler, e));
     TRY_OUT(rc, pack_all(&filler, w, m));
     ASSERT(filler.used == sizes.used && filler.floats_used == sizes.floats_used);
+    ASSERT(filler.n_slices == sizes.n_slices);
+    pool_run(threads, pack_slice, filler.slices, filler.n_slices);
 out:
+    free(filler.slices);
     if (rc != 0)
         weights_close(w);
     return rc;

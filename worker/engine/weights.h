@@ -6,6 +6,7 @@
 #define SHEAF_WEIGHTS_H
 
 #include "base/err.h"
+#include "engine/pool.h"
 #include "kernels.h"
 #include "model/model.h"
 
@@ -36,7 +37,8 @@ struct weights {
     float *floats; /* all vectors */
 };
 
-int weights_open(const struct model *m, struct weights *w, struct err *e);
+/* Packs on all threads. */
+int weights_open(const struct model *m, struct pool *threads, struct weights *w, struct err *e);
 void weights_close(struct weights *w);
 
 #endif
