@@ -5,10 +5,12 @@
 #ifndef SHEAF_KV_INT_H
 #define SHEAF_KV_INT_H
 
+#include <math.h>
 #include <string.h>
 
 #include "base/limits.h"
 #include "kernels.h"
+#include "quantize_int.h"
 
 static inline size_t kv_key_index(size_t key, size_t dim)
 {
@@ -18,6 +20,67 @@ static inline size_t kv_key_index(size_t key, size_t dim)
 static inline size_t kv_value_index(size_t head_dim, size_t token, size_t dim)
 {
     return KV_PAGE_TOKENS * head_dim + (token / 2 * head_dim + dim) * 2 + token % 2;
+}
+
+enum { KV_CODE_ZERO = 128 }; /* what an int8 key's code is stored above */
+
+/* Of KV_INT8: bytes of a page. */
+static inline size_t kv_int8_key_at(size_t key, size_t dim)
+{
+    return (dim / 4 * KV_PAGE_TOKENS + key) * 4 + dim % 4;
+}
+
+static inline size_t kv_int8_value_at(size_t head_dim, size_t token, size_t dim)
+{
+    return (KV_PAGE_TOKENS + token) * head_dim + dim;
+}
+
+/* The scales of keys [32] and of values [32]. */
+static inline const float *kv_int8_key_scales(const void *page, size_t head_dim)
+{
+    return (const float *)(const void *)((const char *)page + 2 * KV_PAGE_TOKENS * head_dim);
+}
+
+static inline const float *kv_int8_value_scales(const void *page, size_t head_dim)
+{
+    return kv_int8_key_scales(page, head_dim) + KV_PAGE_TOKENS;
+}
+
+static inline float kv_largest_magnitude(size_t n, const float *x)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits &= 0x7fffffffu;
+        largest = bits > largest ? bits : largest;
+    }
+    float value;
+    memcpy(&value, &largest, sizeof value);
+    return value;
+}
+
+/* Adding 1.5 * 2^23 leaves a number below 2^22 in the low bits, rounded to nearest even. */
+static inline int8_t kv_nearest_code(float x)
+{
+    const float shifted = x + 0x1.8p23f;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    return (int8_t)(int32_t)(bits - 0x4b400000u);
+}
+
+/* Codes of a key, a value or a query; returns their scale. */
+static inline float kv_quantize(size_t n, const float *x, int8_t *codes)
+{
+    const float largest = kv_largest_magnitude(n, x);
+    if (!(largest >= ACT_MAX_TINY && largest < INFINITY)) {
+        memset(codes, 0, n);
+        return largest < ACT_MAX_TINY ? 0.0f : NAN;
+    }
+    const float inverse = 127.0f / largest;
+    for (size_t i = 0; i < n; i++)
+        codes[i] = kv_nearest_code(x[i] * inverse);
+    return largest / 127.0f;
 }
 
 /* Round to nearest even. A NaN keeps its sign and upper payload and stays a NaN. */

@@ -152,6 +152,64 @@ static inline void lanes_load_pairs_f32(const float *p, lanes *first, lanes *sec
     lanes_split_pairs(p + 16, &first->hi, &second->hi);
 }
 
+typedef struct {
+    __m256i lo, hi;
+} lanes_int;
+
+/* Dims 0 and 2 of each quad as a pair of words, then dims 1 and 3. */
+enum { LANES_QUAD_PARTS = 2 };
+
+static inline lanes_int lanes_int_set1(int32_t x)
+{
+    const __m256i v = _mm256_set1_epi32(x);
+    return (lanes_int){v, v};
+}
+
+static inline lanes lanes_from_int(lanes_int x)
+{
+    return (lanes){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
+}
+
+static inline __m256i lanes_quads_part(__m256i quads, size_t part)
+{
+    return part == 0 ? _mm256_and_si256(quads, _mm256_set1_epi16(0x00ff))
+                     : _mm256_srli_epi16(quads, 8);
+}
+
+static inline lanes_int lanes_load_quads(const uint8_t *p, size_t part)
+{
+    return (lanes_int){lanes_quads_part(_mm256_loadu_si256((const __m256i *)p), part),
+                       lanes_quads_part(_mm256_loadu_si256((const __m256i *)(p + 32)), part)};
+}
+
+static inline void lanes_split_quad(const int8_t *quad, int32_t *parts)
+{
+    for (size_t i = 0; i < 2; i++)
+        parts[i] = (int32_t)((uint16_t)quad[i] | (uint32_t)(uint16_t)quad[i + 2] << 16);
+}
+
+/*
+ * The empty instruction keeps the compiler from adding the two parts' products first: for these
+ * there are no registers left beside a tile of sums.
+ */
+static inline lanes_int lanes_dot(lanes_int sum, lanes_int quads, lanes_int factor)
+{
+    sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(quads.lo, factor.lo));
+    sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(quads.hi, factor.hi));
+    __asm__("" : "+x"(sum.lo), "+x"(sum.hi));
+    return sum;
+}
+
+static inline __m256 lanes_widen_int8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+static inline lanes lanes_load_int8(const int8_t *p)
+{
+    return (lanes){lanes_widen_int8(p), lanes_widen_int8(p + 8)};
+}
+
 static inline __m256 lanes_exp_half(__m256 x)
 {
     const __m256 above = _mm256_cmp_ps(x, _mm256_set1_ps(-INFINITY), _CMP_NEQ_UQ);

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "exp.h"
 #include "kernels.h"
@@ -123,6 +124,47 @@ static inline void lanes_load_pairs_f32(const float *p, lanes *first, lanes *sec
     const lanes high = lanes_load(p + 16);
     *first = _mm512_permutex2var_ps(low, evens, high);
     *second = _mm512_permutex2var_ps(low, odds, high);
+}
+
+/* Sixteen 32-bit integers. */
+typedef __m512i lanes_int;
+
+/* A dot product of quads of bytes takes this many instructions, one for each part. */
+enum { LANES_QUAD_PARTS = 1 };
+
+static inline lanes_int lanes_int_set1(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+
+static inline lanes lanes_from_int(lanes_int x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+
+/* One part of 16 quads of unsigned bytes, as lanes_dot wants it. */
+static inline lanes_int lanes_load_quads(const uint8_t *p, size_t part)
+{
+    (void)part;
+    return _mm512_loadu_si512(p);
+}
+
+/* A quad of signed bytes as the LANES_QUAD_PARTS factors of lanes_dot. */
+static inline void lanes_split_quad(const int8_t *quad, int32_t *parts)
+{
+    memcpy(parts, quad, sizeof *parts);
+}
+
+/* sum + the products of one part, exact: at most 4 * 255 * 128 a quad. */
+static inline lanes_int lanes_dot(lanes_int sum, lanes_int quads, lanes_int factor)
+{
+    return _mm512_dpbusd_epi32(sum, quads, factor);
+}
+
+/* 16 signed bytes as floats. */
+static inline lanes lanes_load_int8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
 /* exp_scalar of every lane. */
