@@ -3,28 +3,40 @@
  * scores are integer dot products, and the weights of values take the values' scales. Only for
  * attend_lanes.h, whose types it works on.
  *
- * A key's bytes are code + 128, so sum(c * (code + 128)) starts from -128 * sum(c) and ends as
- * sum(c * code). Per page and row HD / 4 dots of 32 keys in place of HD multiply-adds.
+ * A key's bytes are code + 128, which is widened to words by a mask or a shift; sum(c * (code +
+ * 128)) starts from -128 * sum(c) and ends as sum(c * code). Words, not bytes, because AVX2 has
+ * no exact product of bytes that is faster, and because a query in bytes would cost accuracy.
+ * Per page and row HD / 2 products of pairs in place of HD multiply-adds.
  */
 #ifndef SHEAF_ATTEND_INT8_LANES_H
 #define SHEAF_ATTEND_INT8_LANES_H
 
 enum { QUAD_ROW_BYTES = KV_PAGE_TOKENS * 4 }; /* the same four dims of all keys of a page */
 
-static_assert(MODEL_HEAD_DIM_MAX / 4 * LANES_QUAD_PARTS <= ATTEND_Q_STRIDE, "a query fits");
+static_assert(MODEL_HEAD_DIM_MAX / 2 <= ATTEND_Q_STRIDE, "a query fits");
+
+/* Two dims of a query as lanes_dot_words takes them. */
+static inline int32_t pair_codes(int16_t first, int16_t second)
+{
+    return (int32_t)((uint16_t)first | (uint32_t)(uint16_t)second << 16);
+}
 
 /* The query of row r of the tile. */
 static __attribute__((noinline)) void take_query(const struct attend *a, size_t r,
                                                  struct attend_tile *tile)
 {
-    int8_t codes[MODEL_HEAD_DIM_MAX];
-    tile->q_factor[r] = kv_quantize(a->head_dim, a->q[tile->first_row + r], codes) * a->scale;
+    int16_t codes[MODEL_HEAD_DIM_MAX];
+    int32_t *pairs = tile->q_pairs[r];
+    tile->q_factor[r] =
+        kv_quantize_query(a->head_dim, a->q[tile->first_row + r], codes) * a->scale;
     int32_t sum = 0;
     for (size_t i = 0; i < a->head_dim; i++)
         sum += codes[i];
     tile->q_start[r] = -KV_CODE_ZERO * sum;
-    for (size_t i = 0; i < a->head_dim; i += 4)
-        lanes_split_quad(codes + i, tile->q_parts[r] + i / 4 * LANES_QUAD_PARTS);
+    for (size_t i = 0; i < a->head_dim; i += 4) {
+        *pairs++ = pair_codes(codes[i], codes[i + 2]);
+        *pairs++ = pair_codes(codes[i + 1], codes[i + 3]);
+    }
 }
 
 /* The same four dims of page, of keys and of values. */
@@ -48,17 +60,17 @@ ATTEND_INLINE void score_codes(size_t n_rows, size_t n_pages, size_t half, size_
     for (size_t r = 0; r < n_rows; r++)
         for (size_t v = 0; v < n_vecs; v++)
             acc[r][v] = lanes_int_set1(tile->q_start[r]);
-    const int32_t *q = tile->q_parts[0];
+    const int32_t *q = tile->q_pairs[0];
     for (size_t i = 0; i < n_quads; i++) {
         prefetch_quad_row(a->pages[next_page], i);
-        for (size_t part = 0; part < LANES_QUAD_PARTS; part++, q++) {
-            lanes_int quads[8];
+        for (size_t pair = 0; pair < 2; pair++, q++) {
+            lanes_int words[8];
             for (size_t v = 0; v < n_vecs; v++)
-                quads[v] = lanes_load_quads(k[v / n_halves] + v % n_halves * 4 * LANES, part);
+                words[v] = lanes_load_words(k[v / n_halves] + v % n_halves * 4 * LANES, pair);
             for (size_t r = 0; r < n_rows; r++) {
                 const lanes_int x = lanes_int_set1(q[r * ATTEND_Q_STRIDE]);
                 for (size_t v = 0; v < n_vecs; v++)
-                    acc[r][v] = lanes_dot(acc[r][v], quads[v], x);
+                    acc[r][v] = lanes_dot_words(acc[r][v], words[v], x);
             }
         }
         for (size_t n = 0; n < n_pages; n++)

@@ -33,8 +33,8 @@ enum {
 struct attend_tile {
     union {
         float q[ATTEND_TILE_ROWS][ATTEND_Q_STRIDE];
-        int32_t q_parts[ATTEND_TILE_ROWS]
-                       [ATTEND_Q_STRIDE]; /* of KV_INT8: codes for lanes_dot */
+        int32_t q_pairs[ATTEND_TILE_ROWS]
+                       [ATTEND_Q_STRIDE]; /* of KV_INT8: for lanes_dot_words */
     };
     float q_factor[ATTEND_TILE_ROWS];           /* of KV_INT8: what a dot product is times */
     int32_t q_start[ATTEND_TILE_ROWS];          /* of KV_INT8: what a dot product starts from */

@@ -15,8 +15,8 @@ static float score_float(const struct attend *a, const float *q, const void *pag
 
 static float score_int8(const struct attend *a, const float *q, const void *page, size_t j)
 {
-    int8_t codes[MODEL_HEAD_DIM_MAX];
-    const float q_scale = kv_quantize(a->head_dim, q, codes);
+    int16_t codes[MODEL_HEAD_DIM_MAX];
+    const float q_scale = kv_quantize_query(a->head_dim, q, codes);
     const uint8_t *key = page;
     int32_t dot = 0;
     for (size_t i = 0; i < a->head_dim; i++)

@@ -6,6 +6,7 @@
 #define SHEAF_LANES_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -156,9 +157,6 @@ typedef struct {
     __m256i lo, hi;
 } lanes_int;
 
-/* Dims 0 and 2 of each quad as a pair of words, then dims 1 and 3. */
-enum { LANES_QUAD_PARTS = 2 };
-
 static inline lanes_int lanes_int_set1(int32_t x)
 {
     const __m256i v = _mm256_set1_epi32(x);
@@ -170,32 +168,27 @@ static inline lanes lanes_from_int(lanes_int x)
     return (lanes){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
 }
 
-static inline __m256i lanes_quads_part(__m256i quads, size_t part)
+static inline __m256i lanes_load_words_half(const uint8_t *quads, bool others)
 {
-    return part == 0 ? _mm256_and_si256(quads, _mm256_set1_epi16(0x00ff))
-                     : _mm256_srli_epi16(quads, 8);
+    const __m256i bytes = _mm256_loadu_si256((const __m256i *)quads);
+    return others ? _mm256_srli_epi16(bytes, 8)
+                  : _mm256_and_si256(bytes, _mm256_set1_epi16(0x00ff));
 }
 
-static inline lanes_int lanes_load_quads(const uint8_t *p, size_t part)
+static inline lanes_int lanes_load_words(const uint8_t *quads, bool others)
 {
-    return (lanes_int){lanes_quads_part(_mm256_loadu_si256((const __m256i *)p), part),
-                       lanes_quads_part(_mm256_loadu_si256((const __m256i *)(p + 32)), part)};
-}
-
-static inline void lanes_split_quad(const int8_t *quad, int32_t *parts)
-{
-    for (size_t i = 0; i < 2; i++)
-        parts[i] = (int32_t)((uint16_t)quad[i] | (uint32_t)(uint16_t)quad[i + 2] << 16);
+    return (lanes_int){lanes_load_words_half(quads, others),
+                       lanes_load_words_half(quads + 32, others)};
 }
 
 /*
- * The empty instruction keeps the compiler from adding the two parts' products first: for these
+ * The empty instruction keeps the compiler from adding two steps' products first: for these
  * there are no registers left beside a tile of sums.
  */
-static inline lanes_int lanes_dot(lanes_int sum, lanes_int quads, lanes_int factor)
+static inline lanes_int lanes_dot_words(lanes_int sum, lanes_int a, lanes_int b)
 {
-    sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(quads.lo, factor.lo));
-    sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(quads.hi, factor.hi));
+    sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.lo, b.lo));
+    sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.hi, b.hi));
     __asm__("" : "+x"(sum.lo), "+x"(sum.hi));
     return sum;
 }

@@ -7,9 +7,9 @@
 #define SHEAF_LANES_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "exp.h"
 #include "kernels.h"
@@ -129,9 +129,6 @@ static inline void lanes_load_pairs_f32(const float *p, lanes *first, lanes *sec
 /* Sixteen 32-bit integers. */
 typedef __m512i lanes_int;
 
-/* A dot product of quads of bytes takes this many instructions, one for each part. */
-enum { LANES_QUAD_PARTS = 1 };
-
 static inline lanes_int lanes_int_set1(int32_t x)
 {
     return _mm512_set1_epi32(x);
@@ -142,23 +139,18 @@ static inline lanes lanes_from_int(lanes_int x)
     return _mm512_cvtepi32_ps(x);
 }
 
-/* One part of 16 quads of unsigned bytes, as lanes_dot wants it. */
-static inline lanes_int lanes_load_quads(const uint8_t *p, size_t part)
+/* Of 16 quads of unsigned bytes a pair of words each: the first and third, or the others. */
+static inline lanes_int lanes_load_words(const uint8_t *quads, bool others)
 {
-    (void)part;
-    return _mm512_loadu_si512(p);
+    const __m512i bytes = _mm512_loadu_si512(quads);
+    return others ? _mm512_srli_epi16(bytes, 8)
+                  : _mm512_and_si512(bytes, _mm512_set1_epi16(0x00ff));
 }
 
-/* A quad of signed bytes as the LANES_QUAD_PARTS factors of lanes_dot. */
-static inline void lanes_split_quad(const int8_t *quad, int32_t *parts)
+/* sum + the two products of words of each lane, exact modulo 2^32. */
+static inline lanes_int lanes_dot_words(lanes_int sum, lanes_int a, lanes_int b)
 {
-    memcpy(parts, quad, sizeof *parts);
-}
-
-/* sum + the products of one part, exact: at most 4 * 255 * 128 a quad. */
-static inline lanes_int lanes_dot(lanes_int sum, lanes_int quads, lanes_int factor)
-{
-    return _mm512_dpbusd_epi32(sum, quads, factor);
+    return _mm512_dpwssd_epi32(sum, a, b);
 }
 
 /* 16 signed bytes as floats. */

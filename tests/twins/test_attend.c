@@ -298,29 +298,32 @@ static void check_plainly(const struct problem *p, double tolerance)
 }
 
 /*
- * Keys, values and queries that int8 holds exactly: whole multiples of a power of two, 127
- * times it among them. The power differs from token to token and from row to row.
+ * Vectors that codes hold exactly: whole multiples of a power of two, code_max times it among
+ * them. The power differs from vector to vector.
  */
-static void make_exact_codes(uint64_t stream, size_t n_vectors, size_t hd, float unit, float *x)
+static void make_exact_codes(uint64_t stream, size_t n_vectors, size_t hd, int code_max,
+                             float unit, float *x)
 {
     for (size_t j = 0; j < n_vectors; j++)
         for (size_t i = 0; i < hd; i++) {
-            const float code = i == (j * 7 + stream) % hd
-                                   ? (j % 2 == 0 ? 127.0f : -127.0f)
-                                   : (float)(rng_bits(stream, j, i) % 255) - 127.0f;
-            x[j * hd + i] = code * ldexpf(unit, -(int)(j % 3));
+            const uint64_t n_codes = 2 * (uint64_t)code_max + 1;
+            int code = (int)(rng_bits(stream, j, i) % n_codes) - code_max;
+            if (i == (j * 7 + stream) % hd)
+                code = j % 2 == 0 ? code_max : -code_max;
+            x[j * hd + i] = (float)code * ldexpf(unit, -(int)(j % 3));
         }
 }
 
+/* Values stay below 4, queries near q_range. */
 static void make_exact_for_int8(struct problem *p, float q_range)
 {
     const size_t hd = p->a.head_dim;
     int q_log2;
     frexpf(q_range, &q_log2);
-    make_exact_codes(1, p->a.n_keys, hd, 0x1p-5f, p->key);
-    make_exact_codes(2, p->a.n_keys, hd, 0x1p-5f, p->value);
-    make_exact_codes(3, p->a.n_rows, hd, q_range == 0.0f ? 0.0f : ldexpf(0x1p-7f, q_log2),
-                     p->q);
+    const float q_unit = q_range == 0.0f ? 0.0f : ldexpf(0x1p-15f, q_log2);
+    make_exact_codes(1, p->a.n_keys, hd, 127, 0x1p-5f, p->key);
+    make_exact_codes(2, p->a.n_keys, hd, 127, 0x1p-5f, p->value);
+    make_exact_codes(3, p->a.n_rows, hd, 32767, q_unit, p->q);
     write_pages(p, 0xff);
 }
 
@@ -357,22 +360,21 @@ static void every_twin_computes_softmax_attention(void **state)
 }
 
 /*
- * Numbers that int8 does not hold. Each is off by at most half a scale, 4 / 254: a weight is
- * then off by a factor of at most exp(2 * error of a score), a value by its own error.
+ * Numbers that codes do not hold. A key or value is off by at most half a scale, 4 / 254, a
+ * query hardly: a weight is then off by a factor of at most exp(2 * error of a score).
  */
 static void int8_attention_is_as_near_as_its_scales_allow(void **state)
 {
     (void)state;
     enum { HD = 64 };
-    const double half = 4.0 / 254, q_range = 0.25;
-    const double score_error =
-        HD * (half * q_range + q_range / 254 * 4.0 + half * q_range / 254) / sqrt(HD);
+    const double half = 4.0 / 254, q_half = 0.25 / 65534;
+    const double score_error = HD * (half * 0.25 + q_half * (4.0 + half)) / sqrt(HD);
     const double bound = (exp(2 * score_error) - 1) * 4 + half;
     assert_true(bound < 1); /* says something about values below 4 */
     for (size_t isa = 0; isa < N_TWINS; isa++) {
         if (!twin_runs(isa))
             continue;
-        struct problem *p = new_problem(KV_INT8, HD, 7, 300, 0, ROWS_SEE_ALL, (float)q_range);
+        struct problem *p = new_problem(KV_INT8, HD, 7, 300, 0, ROWS_SEE_ALL, 0.25f);
         solve(p, isa);
         check_plainly(p, bound);
         free_problem(p);

@@ -391,7 +391,7 @@ static void int8_vectors_without_a_code_have_a_scale_that_says_so(void **state)
     static const struct {
         float value;
         bool is_nan;
-    } cases[] = {{0.0f, false}, {-0.0f, false},   {0x1p-121f, false},
+    } cases[] = {{0.0f, false}, {-0.0f, false},   {0x1.fp-113f, false},
                  {NAN, true},   {INFINITY, true}, {-INFINITY, true}};
     static struct {
         uint8_t key[4][32][4];
