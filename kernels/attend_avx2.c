@@ -22,6 +22,11 @@ TILE(KV_BF16, 2)
 TILE(KV_BF16, 3)
 TILE(KV_BF16, 4)
 TILE(KV_BF16, 6)
+TILE(KV_INT8, 1)
+TILE(KV_INT8, 2)
+TILE(KV_INT8, 3)
+TILE(KV_INT8, 4)
+TILE(KV_INT8, 6)
 
 void attend_avx2(const struct attend *a)
 {
@@ -36,6 +41,11 @@ void attend_avx2(const struct attend *a)
                      [3] = tile_KV_BF16_3,
                      [4] = tile_KV_BF16_4,
                      [6] = tile_KV_BF16_6},
+        [KV_INT8] = {[1] = tile_KV_INT8_1,
+                     [2] = tile_KV_INT8_2,
+                     [3] = tile_KV_INT8_3,
+                     [4] = tile_KV_INT8_4,
+                     [6] = tile_KV_INT8_6},
     };
     /* By measurement: a tile of one row takes three quarters of the time of one of three.
      */

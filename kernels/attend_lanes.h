@@ -31,7 +31,13 @@ enum {
 };
 
 struct attend_tile {
-    float q[ATTEND_TILE_ROWS][ATTEND_Q_STRIDE];
+    union {
+        float q[ATTEND_TILE_ROWS][ATTEND_Q_STRIDE];
+        int32_t q_pairs[ATTEND_TILE_ROWS]
+                       [ATTEND_Q_STRIDE]; /* of KV_INT8: for lanes_dot_words */
+    };
+    float q_factor[ATTEND_TILE_ROWS];           /* of KV_INT8: what a dot product is times */
+    int32_t q_start[ATTEND_TILE_ROWS];          /* of KV_INT8: what a dot product starts from */
     float s[ATTEND_TILE_ROWS * KV_PAGE_TOKENS]; /* scores, then p: [pages of a run][rows][32] */
     float greatest[LANES];                      /* of a page's scores, per row */
     float m[LANES];
@@ -45,6 +51,22 @@ ATTEND_INLINE const char *kv_at(enum kv_type type, const void *page, size_t inde
     return (const char *)page + index * (type == KV_BF16 ? 2 : 4);
 }
 
+/* Bytes of two tokens' values. */
+ATTEND_INLINE size_t value_pair_bytes(enum kv_type type, size_t head_dim)
+{
+    return head_dim * (type == KV_INT8 ? 2 : type == KV_BF16 ? 4 : 8);
+}
+
+/* Token j and its odd neighbour, from dim on. */
+ATTEND_INLINE const char *value_pair_at(enum kv_type type, const void *page, size_t head_dim,
+                                        size_t j, size_t dim)
+{
+    j &= ~(size_t)1;
+    if (type == KV_INT8)
+        return (const char *)page + kv_int8_value_at(head_dim, j, dim);
+    return kv_at(type, page, kv_value_index(head_dim, j, dim));
+}
+
 ATTEND_INLINE void load_pairs(enum kv_type type, const char *p, lanes *first, lanes *second)
 {
     if (type == KV_BF16)
@@ -52,6 +74,20 @@ ATTEND_INLINE void load_pairs(enum kv_type type, const char *p, lanes *first, la
     else
         lanes_load_pairs_f32((const float *)(const void *)p, first, second);
 }
+
+/* 16 dims, vec vectors from p on, of two neighbouring tokens. */
+ATTEND_INLINE void load_value_pair(enum kv_type type, const char *p, size_t vec,
+                                   size_t head_dim, lanes *even, lanes *odd)
+{
+    if (type == KV_INT8) {
+        const int8_t *value = (const int8_t *)p + vec * LANES;
+        *even = lanes_load_int8(value);
+        *odd = lanes_load_int8(value + head_dim);
+    } else
+        load_pairs(type, kv_at(type, p, vec * 2 * LANES), even, odd);
+}
+
+#include "attend_int8_lanes.h"
 
 /*
  * Scores of n_rows rows against keys [16 * half, 16 * (half + n_halves)) of n_pages pages. Few
@@ -162,13 +198,13 @@ ATTEND_INLINE void add_values(enum kv_type type, size_t n_rows, size_t n_vecs, s
         for (size_t v = 0; v < n_vecs; v++)
             acc[r][v] = lanes_mul(lanes_load(o + r * head_dim + dim + v * LANES),
                                   lanes_set1(rescale[r]));
-    const size_t pair_bytes = head_dim * (type == KV_BF16 ? 4 : 8);
-    const char *value = kv_at(type, page, kv_value_index(head_dim, 0, dim));
+    const size_t pair_bytes = value_pair_bytes(type, head_dim);
+    const char *value = value_pair_at(type, page, head_dim, 0, dim);
     size_t j = 0;
     for (; j + 2 <= n_tokens; j += 2, value += pair_bytes, p += 2) {
         lanes even[4], odd[4];
         for (size_t v = 0; v < n_vecs; v++)
-            load_pairs(type, kv_at(type, value, v * 2 * LANES), &even[v], &odd[v]);
+            load_value_pair(type, value, v, head_dim, &even[v], &odd[v]);
         for (size_t r = 0; r < n_rows; r++) {
             const lanes x = lanes_set1(p[r * KV_PAGE_TOKENS]);
             for (size_t v = 0; v < n_vecs; v++)
@@ -183,7 +219,7 @@ ATTEND_INLINE void add_values(enum kv_type type, size_t n_rows, size_t n_vecs, s
     for (; j < n_tokens; j++)
         for (size_t v = 0; v < n_vecs; v++) {
             lanes even, odd;
-            load_pairs(type, kv_at(type, value, v * 2 * LANES), &even, &odd);
+            load_value_pair(type, value, v, head_dim, &even, &odd);
             for (size_t r = 0; r < n_rows; r++)
                 acc[r][v] = lanes_fma(lanes_set1(p[r * KV_PAGE_TOKENS]), even, acc[r][v]);
         }
@@ -197,16 +233,16 @@ static __attribute__((noinline)) void
 add_last_dims(enum kv_type type, size_t n_rows, size_t dim, size_t n_tokens, size_t head_dim,
               const char *page, const float *rescale, const float *p, float *o)
 {
-    const size_t pair_bytes = head_dim * (type == KV_BF16 ? 4 : 8);
+    const size_t pair_bytes = value_pair_bytes(type, head_dim);
     for (; dim < head_dim; dim += LANES)
         for (size_t r = 0; r < n_rows; r++) {
-            const char *value = kv_at(type, page, kv_value_index(head_dim, 0, dim));
+            const char *value = value_pair_at(type, page, head_dim, 0, dim);
             float *at = o + r * head_dim + dim;
             lanes acc = lanes_mul(lanes_load(at), lanes_set1(rescale[r]));
             const float *weight = p + r * KV_PAGE_TOKENS;
             for (size_t j = 0; j < n_tokens; j += 2, value += pair_bytes) {
                 lanes even, odd;
-                load_pairs(type, value, &even, &odd);
+                load_value_pair(type, value, 0, head_dim, &even, &odd);
                 acc = lanes_fma(lanes_set1(weight[j]), even, acc);
                 if (j + 1 < n_tokens)
                     acc = lanes_fma(lanes_set1(weight[j + 1]), odd, acc);
@@ -223,11 +259,11 @@ static __attribute__((noinline)) void add_steps(enum kv_type type, size_t n_rows
 {
     for (size_t r = 0; r < n_rows; r++, o += head_dim, p += KV_PAGE_TOKENS)
         for (size_t j = n_common; j < n_visible[r]; j++) {
-            const char *value = kv_at(type, page, kv_value_index(head_dim, j & ~(size_t)1, 0));
+            const char *value = value_pair_at(type, page, head_dim, j, 0);
             const lanes weight = lanes_set1(p[j]);
             for (size_t dim = 0; dim < head_dim; dim += LANES) {
                 lanes even, odd;
-                load_pairs(type, kv_at(type, value, dim * 2), &even, &odd);
+                load_value_pair(type, value, dim / LANES, head_dim, &even, &odd);
                 const lanes v = j % 2 == 0 ? even : odd;
                 lanes_store(o + dim, lanes_fma(weight, v, lanes_load(o + dim)));
             }
@@ -262,6 +298,8 @@ ATTEND_INLINE void finish_page(enum kv_type type, size_t n_rows, const struct at
     for (size_t r = 0; partial && r < n_rows; r++)
         tile->n_visible[r] = attend_visible_keys(a, tile->first_row + r, page);
     softmax(n_rows, partial, a, s, tile);
+    if (type == KV_INT8)
+        scale_weights(n_rows, kv_int8_value_scales(a->pages[page], a->head_dim), s);
     add_page_values(type, n_rows, partial, a, a->pages[page], s, tile);
 }
 
@@ -272,7 +310,10 @@ ATTEND_INLINE void attend_run(enum kv_type type, size_t n_rows, size_t n_pages,
 {
     const size_t n_halves = ATTEND_ACCS / n_rows >= 2 ? 2 : 1;
     for (size_t half = 0; half < 2; half += n_halves)
-        score_keys(type, n_rows, n_pages, half, n_halves, a, page, next_page, tile);
+        if (type == KV_INT8)
+            score_codes(n_rows, n_pages, half, n_halves, a, page, next_page, tile);
+        else
+            score_keys(type, n_rows, n_pages, half, n_halves, a, page, next_page, tile);
     for (size_t i = 0; i < n_pages; i++)
         finish_page(type, n_rows, a, low, page + i, tile->s + i * n_rows * KV_PAGE_TOKENS,
                     tile);
@@ -307,7 +348,10 @@ ATTEND_INLINE void attend_tile_pages(enum kv_type type, size_t n_rows, const str
     while (end > begin && page_pos(a, end - 1) > high)
         end--;
     for (size_t r = 0; r < n_rows; r++)
-        memcpy(tile->q[r], a->q[tile->first_row + r], a->head_dim * sizeof(float));
+        if (type == KV_INT8)
+            take_query(a, r, tile);
+        else
+            memcpy(tile->q[r], a->q[tile->first_row + r], a->head_dim * sizeof(float));
     size_t i = begin;
     for (; i + run <= end; i += run)
         attend_run(type, n_rows, run, a, low, i, i + run < end ? i + run : begin, tile);

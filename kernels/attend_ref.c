@@ -5,19 +5,36 @@
 #include "kv_int.h"
 #include "lanes_int.h"
 
+static float score_float(const struct attend *a, const float *q, const void *page, size_t j)
+{
+    float sum = 0.0f;
+    for (size_t i = 0; i < a->head_dim; i++)
+        sum = fmaf(q[i], kv_load(a->kv_type, page, kv_key_index(j, i)), sum);
+    return sum * a->scale;
+}
+
+static float score_int8(const struct attend *a, const float *q, const void *page, size_t j)
+{
+    int16_t codes[MODEL_HEAD_DIM_MAX];
+    const float q_scale = kv_quantize_query(a->head_dim, q, codes);
+    const uint8_t *key = page;
+    int32_t dot = 0;
+    for (size_t i = 0; i < a->head_dim; i++)
+        dot += codes[i] * (key[kv_int8_key_at(j, i)] - KV_CODE_ZERO);
+    return (float)dot * (q_scale * a->scale) * kv_int8_key_scales(page, a->head_dim)[j];
+}
+
 /* s[j] of the visible keys, -inf for the others. */
 static void score_page(const struct attend *a, const float *q, const void *page,
                        size_t n_visible, float s[KV_PAGE_TOKENS])
 {
     for (size_t j = 0; j < KV_PAGE_TOKENS; j++) {
-        if (j >= n_visible) {
+        if (j >= n_visible)
             s[j] = -INFINITY;
-            continue;
-        }
-        float sum = 0.0f;
-        for (size_t i = 0; i < a->head_dim; i++)
-            sum = fmaf(q[i], kv_load(a->kv_type, page, kv_key_index(j, i)), sum);
-        s[j] = sum * a->scale;
+        else if (a->kv_type == KV_INT8)
+            s[j] = score_int8(a, q, page, j);
+        else
+            s[j] = score_float(a, q, page, j);
     }
 }
 
@@ -29,15 +46,32 @@ static float raise_max(float m, const float s[KV_PAGE_TOKENS])
     return m + 0.0f;
 }
 
+static void add_value_int8(const struct attend *a, const void *page, size_t j, float p,
+                           float *o)
+{
+    const int8_t *value = (const int8_t *)page + kv_int8_value_at(a->head_dim, j, 0);
+    const float weight = p * kv_int8_value_scales(page, a->head_dim)[j];
+    for (size_t i = 0; i < a->head_dim; i++)
+        o[i] = fmaf(weight, (float)value[i], o[i]);
+}
+
+static void add_value_float(const struct attend *a, const void *page, size_t j, float p,
+                            float *o)
+{
+    for (size_t i = 0; i < a->head_dim; i++)
+        o[i] = fmaf(p, kv_load(a->kv_type, page, kv_value_index(a->head_dim, j, i)), o[i]);
+}
+
 static void add_values(const struct attend *a, const void *page, size_t n_visible,
                        const float p[KV_PAGE_TOKENS], float rescale, float *o)
 {
     for (size_t i = 0; i < a->head_dim; i++)
         o[i] = o[i] * rescale;
     for (size_t j = 0; j < n_visible; j++)
-        for (size_t i = 0; i < a->head_dim; i++)
-            o[i] =
-                fmaf(p[j], kv_load(a->kv_type, page, kv_value_index(a->head_dim, j, i)), o[i]);
+        if (a->kv_type == KV_INT8)
+            add_value_int8(a, page, j, p[j], o);
+        else
+            add_value_float(a, page, j, p[j], o);
 }
 
 static void attend_page(const struct attend *a, size_t row, const void *page, size_t n_visible)

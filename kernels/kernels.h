@@ -77,13 +77,21 @@ struct act {
 
 /* ------------------------------------------------------------------ attention */
 
-enum kv_type { KV_F32, KV_BF16 };
+/* The numbers are part of the format of KV files. */
+enum kv_type { KV_F32, KV_BF16, KV_INT8 };
 
 /*
  * One KV page of one layer and one KV head: KV_PAGE_TOKENS (32) keys, then as many values.
  * Keys lie as [HD / 2][32 keys][2 dims], values as [16 token pairs][HD][2 tokens], both in
  * the element type; so a vector of 16 pairs feeds either a pairwise dot instruction or two
  * widened multiply-adds without a shuffle.
+ *
+ * KV_INT8: a key and a value are HD codes with a scale each: scale = max|x| / 127, code =
+ * nearest-even(x * (127 / max|x|)); scale 0 and codes 0 where max|x| is below 2^-112, scale NaN
+ * and codes 0 where an x is an infinity or a NaN. Keys lie as [HD / 4][32 keys][4 dims] of
+ * unsigned bytes code + 128, then values as [32 tokens][HD] of signed bytes, then the 32 floats
+ * that scale the keys and the 32 that scale the values; so a vector of 16 quads gives dot
+ * instructions over words the same dims of 16 keys without a shuffle.
  */
 size_t kv_page_bytes(enum kv_type type, size_t head_dim);
 
@@ -100,6 +108,10 @@ size_t kv_page_bytes(enum kv_type type, size_t head_dim);
  * value of a key that a row does not see is never read for that row, so slots that nobody has
  * written may hold anything. A page without a visible key leaves the state untouched. exp is
  * kernels_exp. p stays float32 for every KV type. NaN scores give NaN outputs, of any bits.
+ * KV_INT8: the row's query becomes codes c and a scale qs by the page's rule with 32767 in place
+ * of 127, for with 127 it would cost as much accuracy as the keys; with the integer sum exact,
+ * s[j] = ((float)(sum over dims of c[d] * k[j][d]) * (qs * scale)) * k_scale[j] and
+ * o[i] = fma(p[j] * v_scale[j], (float)v[j][i], o[i]); d takes p[j] itself.
  * The state starts as m = -inf, d = 0, o = 0 and may be carried over any number of calls, so
  * shared pages and private pages need no merge.
  */
@@ -173,7 +185,7 @@ struct kernels {
     /* y[i] = gate[i] / (1 + exp(-gate[i])) * up[i]; y may be gate. */
     void (*silu_mul)(const float *gate, const float *up, size_t n, float *y);
 
-    /* Writes one token's key and value [HD] into slot 0..31 of a page. */
+    /* Writes one token's key and value [HD], scales included, into slot 0..31 of a page. */
     void (*kv_write)(enum kv_type type, size_t head_dim, void *page, size_t slot,
                      const float *key, const float *value);
 

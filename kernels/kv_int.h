@@ -5,6 +5,7 @@
 #ifndef SHEAF_KV_INT_H
 #define SHEAF_KV_INT_H
 
+#include <math.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -18,6 +19,95 @@ static inline size_t kv_key_index(size_t key, size_t dim)
 static inline size_t kv_value_index(size_t head_dim, size_t token, size_t dim)
 {
     return KV_PAGE_TOKENS * head_dim + (token / 2 * head_dim + dim) * 2 + token % 2;
+}
+
+enum {
+    KV_CODE_MAX = 127,         /* of int8 keys and values */
+    KV_CODE_ZERO = 128,        /* what a key's code is stored above */
+    KV_QUERY_CODE_MAX = 32767, /* of a query that meets int8 keys */
+};
+
+static_assert((int64_t)KV_CODE_ZERO * KV_QUERY_CODE_MAX * MODEL_HEAD_DIM_MAX <= INT32_MAX,
+              "a dot product of codes is exact");
+
+/* Of KV_INT8: bytes of a page. */
+static inline size_t kv_int8_key_at(size_t key, size_t dim)
+{
+    return (dim / 4 * KV_PAGE_TOKENS + key) * 4 + dim % 4;
+}
+
+static inline size_t kv_int8_value_at(size_t head_dim, size_t token, size_t dim)
+{
+    return (KV_PAGE_TOKENS + token) * head_dim + dim;
+}
+
+/* The scales of keys [32] and of values [32]. */
+static inline const float *kv_int8_key_scales(const void *page, size_t head_dim)
+{
+    return (const float *)(const void *)((const char *)page + 2 * KV_PAGE_TOKENS * head_dim);
+}
+
+static inline const float *kv_int8_value_scales(const void *page, size_t head_dim)
+{
+    return kv_int8_key_scales(page, head_dim) + KV_PAGE_TOKENS;
+}
+
+static inline float kv_largest_magnitude(size_t n, const float *x)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits &= 0x7fffffffu;
+        largest = bits > largest ? bits : largest;
+    }
+    float value;
+    memcpy(&value, &largest, sizeof value);
+    return value;
+}
+
+/*
+ * The scale of x's codes; 1 / scale in *inverse, or 0 there where all codes are 0. The bound
+ * keeps the inverse of a query's scale finite.
+ */
+static inline float kv_scale(size_t n, const float *x, float code_max, float *inverse)
+{
+    const float largest = kv_largest_magnitude(n, x);
+    *inverse = 0.0f;
+    if (!(largest < INFINITY))
+        return NAN;
+    if (largest < 0x1p-112f)
+        return 0.0f;
+    *inverse = code_max / largest;
+    return largest / code_max;
+}
+
+/* Adding 1.5 * 2^23 leaves a number below 2^22 in the low bits, rounded to nearest even. */
+static inline int32_t kv_nearest(float x)
+{
+    const float shifted = x + 0x1.8p23f;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    return (int32_t)(bits - 0x4b400000u);
+}
+
+/* Codes of a key or a value; returns their scale. */
+static inline float kv_quantize(size_t n, const float *x, int8_t *codes)
+{
+    float inverse;
+    const float scale = kv_scale(n, x, KV_CODE_MAX, &inverse);
+    for (size_t i = 0; i < n; i++)
+        codes[i] = inverse > 0.0f ? (int8_t)kv_nearest(x[i] * inverse) : 0;
+    return scale;
+}
+
+static inline float kv_quantize_query(size_t n, const float *x, int16_t *codes)
+{
+    float inverse;
+    const float scale = kv_scale(n, x, KV_QUERY_CODE_MAX, &inverse);
+    for (size_t i = 0; i < n; i++)
+        codes[i] = inverse > 0.0f ? (int16_t)kv_nearest(x[i] * inverse) : 0;
+    return scale;
 }
 
 /* Round to nearest even. A NaN keeps its sign and upper payload and stays a NaN. */

@@ -3,6 +3,8 @@
 
 size_t kv_page_bytes(enum kv_type type, size_t head_dim)
 {
+    if (type == KV_INT8)
+        return 2 * KV_PAGE_TOKENS * (head_dim + sizeof(float));
     const size_t elem_bytes = type == KV_BF16 ? sizeof(uint16_t) : sizeof(float);
     return 2 * KV_PAGE_TOKENS * head_dim * elem_bytes;
 }
@@ -25,11 +27,25 @@ static void write_f32(size_t head_dim, float *page, size_t slot, const float *ke
     }
 }
 
+static void write_int8(size_t head_dim, uint8_t *page, size_t slot, const float *key,
+                       const float *value)
+{
+    int8_t codes[MODEL_HEAD_DIM_MAX];
+    float *scales = (float *)(void *)(page + 2 * KV_PAGE_TOKENS * head_dim);
+    scales[slot] = kv_quantize(head_dim, key, codes);
+    for (size_t i = 0; i < head_dim; i++)
+        page[kv_int8_key_at(slot, i)] = (uint8_t)(codes[i] + KV_CODE_ZERO);
+    scales[KV_PAGE_TOKENS + slot] = kv_quantize(head_dim, value, codes);
+    memcpy(page + kv_int8_value_at(head_dim, slot, 0), codes, head_dim);
+}
+
 void kv_write_ref(enum kv_type type, size_t head_dim, void *page, size_t slot, const float *key,
                   const float *value)
 {
     if (type == KV_BF16)
         write_bf16(head_dim, page, slot, key, value);
+    else if (type == KV_INT8)
+        write_int8(head_dim, page, slot, key, value);
     else
         write_f32(head_dim, page, slot, key, value);
 }

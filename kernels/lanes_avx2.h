@@ -6,6 +6,7 @@
 #define SHEAF_LANES_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -181,6 +182,56 @@ static inline void lanes_store_bf16(uint16_t *p, lanes x)
 {
     const __m256i words = _mm256_packus_epi32(lanes_bf16_half(x.lo), lanes_bf16_half(x.hi));
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(words, 0xd8));
+}
+
+typedef struct {
+    __m256i lo, hi;
+} lanes_int;
+
+static inline lanes_int lanes_int_set1(int32_t x)
+{
+    const __m256i v = _mm256_set1_epi32(x);
+    return (lanes_int){v, v};
+}
+
+static inline lanes lanes_from_int(lanes_int x)
+{
+    return (lanes){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
+}
+
+static inline __m256i lanes_load_words_half(const uint8_t *quads, bool others)
+{
+    const __m256i bytes = _mm256_loadu_si256((const __m256i *)quads);
+    return others ? _mm256_srli_epi16(bytes, 8)
+                  : _mm256_and_si256(bytes, _mm256_set1_epi16(0x00ff));
+}
+
+static inline lanes_int lanes_load_words(const uint8_t *quads, bool others)
+{
+    return (lanes_int){lanes_load_words_half(quads, others),
+                       lanes_load_words_half(quads + 32, others)};
+}
+
+/*
+ * The empty instruction keeps the compiler from adding two steps' products first: for these
+ * there are no registers left beside a tile of sums.
+ */
+static inline lanes_int lanes_dot_words(lanes_int sum, lanes_int a, lanes_int b)
+{
+    sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.lo, b.lo));
+    sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.hi, b.hi));
+    __asm__("" : "+x"(sum.lo), "+x"(sum.hi));
+    return sum;
+}
+
+static inline __m256 lanes_widen_int8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+static inline lanes lanes_load_int8(const int8_t *p)
+{
+    return (lanes){lanes_widen_int8(p), lanes_widen_int8(p + 8)};
 }
 
 static inline __m256 lanes_exp_half(__m256 x)

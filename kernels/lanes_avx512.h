@@ -7,6 +7,7 @@
 #define SHEAF_LANES_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -144,6 +145,39 @@ static inline void lanes_store_bf16(uint16_t *p, lanes x)
     const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     const __m512i half = _mm512_mask_or_epi32(rounded, is_nan, upper, _mm512_set1_epi32(0x40));
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(half));
+}
+
+/* Sixteen 32-bit integers. */
+typedef __m512i lanes_int;
+
+static inline lanes_int lanes_int_set1(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+
+static inline lanes lanes_from_int(lanes_int x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+
+/* Of 16 quads of unsigned bytes a pair of words each: the first and third, or the others. */
+static inline lanes_int lanes_load_words(const uint8_t *quads, bool others)
+{
+    const __m512i bytes = _mm512_loadu_si512(quads);
+    return others ? _mm512_srli_epi16(bytes, 8)
+                  : _mm512_and_si512(bytes, _mm512_set1_epi16(0x00ff));
+}
+
+/* sum + the two products of words of each lane, exact modulo 2^32. */
+static inline lanes_int lanes_dot_words(lanes_int sum, lanes_int a, lanes_int b)
+{
+    return _mm512_dpwssd_epi32(sum, a, b);
+}
+
+/* 16 signed bytes as floats. */
+static inline lanes lanes_load_int8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
 /* exp_scalar of every lane. */

@@ -68,11 +68,21 @@ int setup_open_documents(const struct settings *s, const struct kafka_options *k
     return documents_open(&o, out, e);
 }
 
+static int choose_kv_type(const char *name, enum kv_type *out, struct err *e)
+{
+    static const char *const names[] = {
+        [KV_F32] = "f32", [KV_BF16] = "bf16", [KV_INT8] = "int8"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum kv_type)i;
+            return 0;
+        }
+    return ERR_SET(e, ERR_CONFIG, "kv.type=%s is not one of bf16, int8, f32", name);
+}
+
 static int choose_formats(const struct settings *s, struct engine_options *out, struct err *e)
 {
-    const bool is_bf16 = strcmp(s->kv_type, "bf16") == 0;
-    if (!is_bf16 && strcmp(s->kv_type, "f32") != 0)
-        return ERR_SET(e, ERR_CONFIG, "kv.type=%s is not one of bf16, f32", s->kv_type);
+    TRY(choose_kv_type(s->kv_type, &out->kv_type, e));
     const bool is_int8 = strcmp(s->activations, "int8") == 0;
     if (!is_int8 && strcmp(s->activations, "f32") != 0)
         return ERR_SET(e, ERR_CONFIG, "activations=%s is not one of int8, f32", s->activations);
@@ -81,7 +91,6 @@ static int choose_formats(const struct settings *s, struct engine_options *out, 
         return ERR_SET(e, ERR_CONFIG, "prefix_cache.evict=%s is not one of demand, lru",
                        s->prefix_evict);
     out->evicts_by_demand = is_demand;
-    out->kv_type = is_bf16 ? KV_BF16 : KV_F32;
     out->activations = is_int8 ? ACT_INT8 : ACT_F32;
     return 0;
 }

@@ -55,6 +55,19 @@ cp in.jsonl alone.jsonl
 run sheaf run -i alone.jsonl
 code_is 0
 
+it 'keeps KV in the type that is asked for, and the run says which'
+sql run.db "SELECT json_extract(engine_json, '\$.kv_type') FROM runs" bf16
+run sheaf run -i in.jsonl -o int8.jsonl --db int8.db --kv-type int8
+code_is 0
+lines_are 4 int8.jsonl
+sql int8.db "SELECT json_extract(engine_json, '\$.kv_type') FROM runs" int8
+sql int8.db "SELECT count(*) FROM v_jobs WHERE status = 'succeeded'" 4
+
+it 'refuses a KV type that it does not have and names those it has'
+run sheaf run -i in.jsonl -o int4.jsonl --db int4.db --kv-type int4
+code_is 2
+err_has 'bf16, int8, f32'
+
 it 'answers the good jobs and exits 1 when one line is broken'
 { head -n 2 in.jsonl; echo '{"custom_id": "broken"'; tail -n 2 in.jsonl; } >mixed.jsonl
 run sheaf run -i mixed.jsonl -o mixed.out --db mixed.db

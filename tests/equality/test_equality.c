@@ -331,6 +331,13 @@ static void no_lever_changes_an_answer_over_a_f32_cache(void **state)
             check_model(models[i], KV_F32);
 }
 
+/* One model: what it adds to the others is the same for all. */
+static void no_lever_changes_an_answer_over_an_int8_cache(void **state)
+{
+    (void)state;
+    check_model("tiny-llama-q4_1.gguf", KV_INT8);
+}
+
 /* The twin: what must differ is seen to differ, and only there. */
 static void the_comparison_sees_another_seed(void **state)
 {
@@ -385,6 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_lever_changes_an_answer_over_a_bf16_cache),
         cmocka_unit_test(no_lever_changes_an_answer_over_a_f32_cache),
+        cmocka_unit_test(no_lever_changes_an_answer_over_an_int8_cache),
         cmocka_unit_test(the_comparison_sees_another_seed),
         cmocka_unit_test(logits_are_the_same_bits_for_every_chunk),
     };

@@ -219,6 +219,79 @@ static void perplexity_stays_near_the_reference(void **state)
         check_perplexity(isas[i]);
 }
 
+/* What a KV type alone does to the text's first n positions: everything else is float32. */
+struct kv_cost {
+    double kl_mean, kl_max, ppl_ratio, same_argmax;
+};
+
+static float *logits_over(const char *isa, enum kv_type kv, const int32_t *ids, size_t n)
+{
+    struct engine *eng = golden_open_engine(model, isa, ACT_F32, kv, &options);
+    float *logits = logits_of(eng, ids, n);
+    engine_close(eng);
+    return logits;
+}
+
+static struct kv_cost cost_of(const float *exact, const float *got, const int32_t *ids,
+                              size_t n)
+{
+    struct kv_cost c = {0};
+    double nll = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float *want = exact + i * n_vocab, *row = got + i * n_vocab;
+        const double kl = kl_divergence(want, row, n_vocab);
+        c.kl_mean += kl / (double)n;
+        c.kl_max = kl <= c.kl_max ? c.kl_max : kl;
+        c.same_argmax += (argmax_of(want, n_vocab) == argmax_of(row, n_vocab)) / (double)n;
+        if (i + 1 < n)
+            nll += (log_sum_exp(row, n_vocab) - row[ids[i + 1]]) -
+                   (log_sum_exp(want, n_vocab) - want[ids[i + 1]]);
+    }
+    c.ppl_ratio = exp(nll / (double)(n - 1));
+    return c;
+}
+
+/*
+ * Against float64 simulations over all 2,048 positions that round nothing but the cache
+ * (demo_kv.json). bf16 is the twin: the same measure finds that it costs a twentieth of int8.
+ * Early positions cost less, so a glance has no lower bound.
+ */
+static void a_kv_type_costs_what_its_rounding_costs(void **state)
+{
+    (void)state;
+    static const struct {
+        enum kv_type type;
+        const char *name;
+        double kl_factor_min, kl_factor_max;
+    } rows[] = {{KV_BF16, "bf16", 0.5, 2}, {KV_INT8, "int8_head64", 0.5, 2}};
+    const char *isas[3];
+    const char *isa = isas[kernel_sets(isas) - 1];
+    json_t *costs = golden_json("golden/demo_kv.json");
+    json_t *root = golden_json("golden/xquad/demo_text.json");
+    size_t n;
+    int32_t *ids = golden_ids(json_object_get(root, "ids"), &n);
+    n = bound_of(isa, 48, 192, 384, 2048);
+    float *exact = logits_over(isa, KV_F32, ids, n);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        float *got = logits_over(isa, rows[i].type, ids, n);
+        const struct kv_cost c = cost_of(exact, got, ids, n);
+        const json_t *row = json_object_get(costs, rows[i].name);
+        const double kl = json_real_value(json_object_get(row, "kl_mean"));
+        printf("    KV %s, %s, %zu positions: KL %.3g at most %.3g (simulated: %.3g), "
+               "perplexity %+.3f %%, same arg-max %.2f %%\n",
+               rows[i].name, isa, n, c.kl_mean, c.kl_max, kl, 100 * (c.ppl_ratio - 1),
+               100 * c.same_argmax);
+        assert_true(kl > 0);
+        assert_true(n < 384 || c.kl_mean >= rows[i].kl_factor_min * kl);
+        assert_true(c.kl_mean <= rows[i].kl_factor_max * kl);
+        free(got);
+    }
+    free(exact);
+    free(ids);
+    json_decref(root);
+    json_decref(costs);
+}
+
 struct greedy_count {
     size_t steps, same, wide_steps, identical_texts;
 };
@@ -368,6 +441,7 @@ int main(void)
         cmocka_unit_test(float32_logits_equal_the_reference),
         cmocka_unit_test(int8_logits_stay_near_the_reference),
         cmocka_unit_test(perplexity_stays_near_the_reference),
+        cmocka_unit_test(a_kv_type_costs_what_its_rounding_costs),
         cmocka_unit_test(forced_greedy_steps_agree_where_the_reference_is_sure),
         cmocka_unit_test(free_greedy_texts_follow_the_reference),
     };

@@ -18,6 +18,7 @@ static attend_fn *const attend_twins[] = TWINS_OF(attend);
 static attend_finish_fn *const finish_twins[] = TWINS_OF(attend_finish);
 
 enum row_pattern { ROWS_SEE_ALL, ROWS_STAIRCASE, ROWS_SPREAD, ROWS_SEE_NOTHING };
+enum { N_PATTERNS = ROWS_SPREAD + 1 }; /* that see something */
 
 /* One question to attention with its own memory; state and answer included. */
 struct problem {
@@ -181,8 +182,8 @@ static void check_twins(enum kv_type type, size_t head_dim, size_t n_rows, size_
     free_problem(got);
 }
 
-static const size_t head_dims[] = {16, 32, 64, 80, 96, 128};
-static const enum kv_type kv_types[] = {KV_F32, KV_BF16};
+static const size_t head_dims[] = {16, 32, 64, 80, 96, 128, 256};
+static const enum kv_type kv_types[] = {KV_F32, KV_BF16, KV_INT8};
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -213,6 +214,9 @@ static void twins_agree_on_a_long_shared_prefix(void **state)
         {KV_BF16, 64, 96, 2048, ROWS_SEE_ALL},   {KV_F32, 64, 13, 2048, ROWS_SPREAD},
         {KV_BF16, 128, 96, 700, ROWS_STAIRCASE}, {KV_F32, 256, 7, 2048, ROWS_SEE_ALL},
         {KV_BF16, 512, 5, 333, ROWS_SPREAD},     {KV_BF16, 64, 96, 40, ROWS_STAIRCASE},
+        {KV_INT8, 64, 1, 2048, ROWS_SEE_ALL},    {KV_INT8, 64, 3, 2048, ROWS_SEE_ALL},
+        {KV_INT8, 64, 96, 2048, ROWS_SEE_ALL},   {KV_INT8, 64, 13, 2048, ROWS_SPREAD},
+        {KV_INT8, 512, 5, 333, ROWS_SPREAD},     {KV_INT8, 128, 96, 700, ROWS_STAIRCASE},
     };
     for (size_t i = 0; i < N_OF(cases); i++)
         check_twins(cases[i].type, cases[i].head_dim, cases[i].n_rows, cases[i].n_keys, 128,
@@ -293,6 +297,36 @@ static void check_plainly(const struct problem *p, double tolerance)
     free(want);
 }
 
+/*
+ * Vectors that codes hold exactly: whole multiples of a power of two, code_max times it among
+ * them. The power differs from vector to vector.
+ */
+static void make_exact_codes(uint64_t stream, size_t n_vectors, size_t hd, int code_max,
+                             float unit, float *x)
+{
+    for (size_t j = 0; j < n_vectors; j++)
+        for (size_t i = 0; i < hd; i++) {
+            const uint64_t n_codes = 2 * (uint64_t)code_max + 1;
+            int code = (int)(rng_bits(stream, j, i) % n_codes) - code_max;
+            if (i == (j * 7 + stream) % hd)
+                code = j % 2 == 0 ? code_max : -code_max;
+            x[j * hd + i] = (float)code * ldexpf(unit, -(int)(j % 3));
+        }
+}
+
+/* Values stay below 4, queries near q_range. */
+static void make_exact_for_int8(struct problem *p, float q_range)
+{
+    const size_t hd = p->a.head_dim;
+    int q_log2;
+    frexpf(q_range, &q_log2);
+    const float q_unit = q_range == 0.0f ? 0.0f : ldexpf(0x1p-15f, q_log2);
+    make_exact_codes(1, p->a.n_keys, hd, 127, 0x1p-5f, p->key);
+    make_exact_codes(2, p->a.n_keys, hd, 127, 0x1p-5f, p->value);
+    make_exact_codes(3, p->a.n_rows, hd, 32767, q_unit, p->q);
+    write_pages(p, 0xff);
+}
+
 /* Values lie in [-4, 4); scores of size s carry a relative error of some s * 2^-24. */
 static void every_twin_computes_softmax_attention(void **state)
 {
@@ -317,10 +351,81 @@ static void every_twin_computes_softmax_attention(void **state)
                 struct problem *p = new_problem(kv_types[t], cases[i].head_dim, cases[i].n_rows,
                                                 cases[i].n_keys, cases[i].first_pos,
                                                 cases[i].pattern, cases[i].q_range);
+                if (kv_types[t] == KV_INT8)
+                    make_exact_for_int8(p, cases[i].q_range);
                 solve(p, isa);
                 check_plainly(p, cases[i].tolerance);
                 free_problem(p);
             }
+}
+
+/*
+ * Numbers that codes do not hold. A key or value is off by at most half a scale, 4 / 254, a
+ * query hardly: a weight is then off by a factor of at most exp(2 * error of a score).
+ */
+static void int8_attention_is_as_near_as_its_scales_allow(void **state)
+{
+    (void)state;
+    enum { HD = 64 };
+    const double half = 4.0 / 254, q_half = 0.25 / 65534;
+    const double score_error = HD * (half * 0.25 + q_half * (4.0 + half)) / sqrt(HD);
+    const double bound = (exp(2 * score_error) - 1) * 4 + half;
+    assert_true(bound < 1); /* says something about values below 4 */
+    for (size_t isa = 0; isa < N_TWINS; isa++) {
+        if (!twin_runs(isa))
+            continue;
+        struct problem *p = new_problem(KV_INT8, HD, 7, 300, 0, ROWS_SEE_ALL, 0.25f);
+        solve(p, isa);
+        check_plainly(p, bound);
+        free_problem(p);
+    }
+}
+
+/* Scores of zero weigh all values alike, whatever the query. */
+static void keys_of_zeros_give_the_mean_of_the_values(void **state)
+{
+    (void)state;
+    enum { HD = 32, KEYS = 45 };
+    for (size_t isa = 0; isa < N_TWINS; isa++)
+        for (size_t t = 0; twin_runs(isa) && t < N_OF(kv_types); t++) {
+            struct problem *p = new_problem(kv_types[t], HD, 4, KEYS, 0, ROWS_SEE_ALL, 2.0f);
+            if (kv_types[t] == KV_INT8)
+                make_exact_for_int8(p, 2.0f);
+            memset(p->key, 0, KEYS * HD * sizeof(float));
+            write_pages(p, 0xff);
+            solve(p, isa);
+            for (size_t i = 0; i < HD; i++) {
+                double mean = 0;
+                for (size_t j = 0; j < KEYS; j++)
+                    mean += (double)p->value[j * HD + i] / KEYS;
+                for (size_t r = 0; r < 4; r++)
+                    assert_true(fabs((double)p->out[r * HD + i] - mean) < 1e-5);
+            }
+            free_problem(p);
+        }
+}
+
+/* As for activations: better no answer than a plausible one. */
+static void an_infinity_or_a_nan_makes_what_sees_it_nan(void **state)
+{
+    (void)state;
+    enum { HD = 32, KEYS = 40, LATE = 35 };
+    static const float bad[] = {INFINITY, -INFINITY, NAN};
+    for (size_t isa = 0; isa < N_TWINS; isa++)
+        for (size_t i = 0; twin_runs(isa) && i < 3 * N_OF(bad); i++) {
+            struct problem *p = new_problem(KV_INT8, HD, 2, KEYS, 0, ROWS_SEE_ALL, 1.0f);
+            float *const where[] = {p->key + LATE * HD + 3, p->value + LATE * HD + 3,
+                                    p->q + HD + 3};
+            *where[i % 3] = bad[i / 3];
+            p->row_pos[0] = LATE - 1;
+            write_pages(p, 0xff);
+            solve(p, isa);
+            for (size_t k = 0; k < HD; k++) {
+                assert_true(isfinite(p->out[k]));
+                assert_true(isnan(p->out[HD + k]));
+            }
+            free_problem(p);
+        }
 }
 
 /* Pages of the problem cut into calls that end after the given pages. */
@@ -345,10 +450,11 @@ static void state_carried_over_calls_equals_one_call(void **state)
     (void)state;
     static const size_t ends[] = {1, 4, 5, 10};
     for (size_t isa = 0; isa < N_TWINS; isa++)
-        for (int pattern = ROWS_SEE_ALL; twin_runs(isa) && pattern <= ROWS_SPREAD; pattern++) {
-            const enum row_pattern rows = (enum row_pattern)pattern;
-            struct problem *want = new_problem(KV_BF16, 64, 14, 300, 32, rows, 2.0f);
-            struct problem *got = new_problem(KV_BF16, 64, 14, 300, 32, rows, 2.0f);
+        for (size_t i = 0; twin_runs(isa) && i < N_OF(kv_types) * N_PATTERNS; i++) {
+            const enum row_pattern rows = (enum row_pattern)(i % N_PATTERNS);
+            const enum kv_type type = kv_types[i / N_PATTERNS];
+            struct problem *want = new_problem(type, 64, 14, 300, 32, rows, 2.0f);
+            struct problem *got = new_problem(type, 64, 14, 300, 32, rows, 2.0f);
             solve(want, isa);
             solve_in_calls(got, isa, ends, N_OF(ends));
             assert_same_solution(want, got);
@@ -376,11 +482,12 @@ static void stacked_rows_equal_each_row_alone(void **state)
 {
     (void)state;
     for (size_t isa = 0; isa < N_TWINS; isa++)
-        for (int pattern = ROWS_SEE_ALL; twin_runs(isa) && pattern <= ROWS_SPREAD; pattern++)
+        for (size_t i = 0; twin_runs(isa) && i < N_OF(kv_types) * N_PATTERNS; i++)
             for (size_t n_rows = 2; n_rows <= 29; n_rows += 3) {
-                const enum row_pattern rows = (enum row_pattern)pattern;
-                struct problem *want = new_problem(KV_BF16, 64, n_rows, 90, 0, rows, 2.0f);
-                struct problem *got = new_problem(KV_BF16, 64, n_rows, 90, 0, rows, 2.0f);
+                const enum row_pattern rows = (enum row_pattern)(i % N_PATTERNS);
+                const enum kv_type type = kv_types[i / N_PATTERNS];
+                struct problem *want = new_problem(type, 64, n_rows, 90, 0, rows, 2.0f);
+                struct problem *got = new_problem(type, 64, n_rows, 90, 0, rows, 2.0f);
                 solve(want, isa);
                 for (size_t r = 0; r < n_rows; r++)
                     solve_row(got, isa, r);
@@ -401,6 +508,10 @@ static void unwritten_slots_may_hold_anything(void **state)
                     new_problem(kv_types[t], 32, 4, n_keys, 0, ROWS_SEE_ALL, 1.0f);
                 struct problem *got =
                     new_problem(kv_types[t], 32, 4, n_keys, 0, ROWS_SEE_ALL, 1.0f);
+                if (kv_types[t] == KV_INT8) {
+                    make_exact_for_int8(want, 1.0f);
+                    make_exact_for_int8(got, 1.0f);
+                }
                 write_pages(want, 0);
                 solve(want, isa);
                 check_plainly(want, 1e-5);
@@ -421,7 +532,8 @@ static void later_tokens_do_not_leak_into_a_row(void **state)
     enum { HD = 32, ROWS = 64 };
     for (size_t isa = 0; isa < N_TWINS; isa++)
         for (size_t cut = 1; twin_runs(isa) && cut < ROWS; cut += 5) {
-            struct problem *p = new_problem(KV_F32, HD, ROWS, ROWS, 0, ROWS_SEE_ALL, 1.0f);
+            const enum kv_type type = cut % 2 == 0 ? KV_INT8 : KV_F32;
+            struct problem *p = new_problem(type, HD, ROWS, ROWS, 0, ROWS_SEE_ALL, 1.0f);
             for (size_t r = 0; r < ROWS; r++)
                 p->row_pos[r] = (int32_t)r;
             for (size_t i = cut * HD; i < ROWS * HD; i++)
@@ -485,6 +597,9 @@ int main(void)
         cmocka_unit_test(twins_agree_on_extreme_scores),
         cmocka_unit_test(comparison_notices_one_flipped_bit),
         cmocka_unit_test(every_twin_computes_softmax_attention),
+        cmocka_unit_test(int8_attention_is_as_near_as_its_scales_allow),
+        cmocka_unit_test(keys_of_zeros_give_the_mean_of_the_values),
+        cmocka_unit_test(an_infinity_or_a_nan_makes_what_sees_it_nan),
         cmocka_unit_test(state_carried_over_calls_equals_one_call),
         cmocka_unit_test(stacked_rows_equal_each_row_alone),
         cmocka_unit_test(unwritten_slots_may_hold_anything),

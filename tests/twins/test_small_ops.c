@@ -301,6 +301,9 @@ static void page_bytes_are_keys_and_values_of_32_tokens(void **state)
     assert_int_equal(kv_page_bytes(KV_BF16, 64), 32 * 64 * 2 * 2);
     assert_int_equal(kv_page_bytes(KV_F32, 64), 32 * 64 * 4 * 2);
     assert_int_equal(kv_page_bytes(KV_F32, 16), 4096);
+    assert_int_equal(kv_page_bytes(KV_INT8, 64), 32 * (64 + 4) * 2);
+    for (size_t head_dim = 16; head_dim <= 512; head_dim += 16)
+        assert_int_equal(kv_page_bytes(KV_INT8, head_dim) % KERNELS_ALIGN, 0);
 }
 
 /* The declared layout as array types: keys [HD/2][32][2], values [16][HD][2]. */
@@ -416,6 +419,98 @@ static void kv_write_has_the_same_bits_in_every_twin(void **state)
         check_kv_write_twins(KV_BF16, 256, from / 512 % 32, from);
 }
 
+/* The declared layout of int8 as array types; codes in float64, by the rule in the header. */
+static void kv_write_puts_codes_and_scales_where_the_layout_says(void **state)
+{
+    (void)state;
+    enum { HD = 48 };
+    static struct {
+        uint8_t key[HD / 4][32][4];
+        int8_t value[32][HD];
+        float key_scale[32], value_scale[32];
+    } page, before;
+    float key[HD], value[HD];
+    assert_int_equal(sizeof page, kv_page_bytes(KV_INT8, HD));
+    for (size_t slot = 0; slot < 32; slot++) {
+        fill_random(slot, 3.0f, HD, key);
+        fill_random(100 + slot, 0.01f, HD, value);
+        double key_max = 0, value_max = 0;
+        for (size_t i = 0; i < HD; i++) {
+            key_max = fmax(key_max, fabs((double)key[i]));
+            value_max = fmax(value_max, fabs((double)value[i]));
+        }
+        memset(&before, (int)(40 + slot), sizeof before);
+        page = before;
+        kv_write_ref(KV_INT8, HD, &page, slot, key, value);
+        assert_true(fabs((double)page.key_scale[slot] * 127 / key_max - 1) < 1e-6);
+        assert_true(fabs((double)page.value_scale[slot] * 127 / value_max - 1) < 1e-6);
+        for (size_t i = 0; i < HD; i++) {
+            const double k = (double)key[i] * 127 / key_max;
+            const double v = (double)value[i] * 127 / value_max;
+            assert_true(fabs(page.key[i / 4][slot][i % 4] - 128 - k) <= 0.5001);
+            assert_true(fabs(page.value[slot][i] - v) <= 0.5001);
+        }
+        /* With the slot's own places set back, nothing else has changed. */
+        for (size_t i = 0; i < HD; i++) {
+            page.key[i / 4][slot][i % 4] = before.key[0][0][0];
+            page.value[slot][i] = before.value[0][0];
+        }
+        page.key_scale[slot] = before.key_scale[slot];
+        page.value_scale[slot] = before.value_scale[slot];
+        assert_memory_equal(&page, &before, sizeof page);
+    }
+}
+
+static void int8_codes_round_to_nearest_even(void **state)
+{
+    (void)state;
+    /* The largest is 127, so that a code is the number itself, rounded. */
+    static const struct {
+        float value;
+        int want;
+    } cases[] = {{0.5f, 0},     {1.5f, 2},       {2.5f, 2},     {-0.5f, 0},    {-1.5f, -2},
+                 {-2.5f, -2},   {0.50001f, 1},   {126.5f, 126}, {125.5f, 126}, {-126.5f, -126},
+                 {127.0f, 127}, {-127.0f, -127}, {1e-30f, 0}};
+    static uint8_t page[2 * 32 * (16 + 4)] __attribute__((aligned(64)));
+    float x[16] = {[0] = 127.0f};
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        x[5] = cases[i].value;
+        kv_write_ref(KV_INT8, 16, page, 9, x, x);
+        assert_int_equal(page[(1 * 32 + 9) * 4 + 1] - 128, cases[i].want);
+        assert_int_equal((int8_t)page[32 * 16 + 9 * 16 + 5], cases[i].want);
+    }
+}
+
+static void int8_vectors_without_a_code_have_a_scale_that_says_so(void **state)
+{
+    (void)state;
+    static const struct {
+        float value;
+        bool is_nan;
+    } cases[] = {{0.0f, false}, {-0.0f, false},   {0x1.fp-113f, false},
+                 {NAN, true},   {INFINITY, true}, {-INFINITY, true}};
+    static struct {
+        uint8_t key[4][32][4];
+        int8_t value[32][16];
+        float key_scale[32], value_scale[32];
+    } page;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        float x[16] = {[7] = cases[i].value};
+        if (cases[i].is_nan)
+            x[8] = 3.0f;
+        memset(&page, 0x55, sizeof page);
+        kv_write_ref(KV_INT8, 16, &page, 31, x, x);
+        for (size_t d = 0; d < 16; d++) {
+            assert_int_equal(page.key[d / 4][31][d % 4], 128);
+            assert_int_equal(page.value[31][d], 0);
+        }
+        assert_int_equal(isnan(page.key_scale[31]) != 0, cases[i].is_nan);
+        assert_int_equal(isnan(page.value_scale[31]) != 0, cases[i].is_nan);
+        if (!cases[i].is_nan)
+            assert_true(page.key_scale[31] == 0.0f && page.value_scale[31] == 0.0f);
+    }
+}
+
 /* ---- argmax */
 
 static void argmax_takes_the_first_of_the_greatest(void **state)
@@ -485,6 +580,9 @@ int main(void)
         cmocka_unit_test(kv_write_puts_every_element_where_the_layout_says),
         cmocka_unit_test(kv_write_rounds_to_bfloat16_nearest_even),
         cmocka_unit_test(kv_write_has_the_same_bits_in_every_twin),
+        cmocka_unit_test(kv_write_puts_codes_and_scales_where_the_layout_says),
+        cmocka_unit_test(int8_codes_round_to_nearest_even),
+        cmocka_unit_test(int8_vectors_without_a_code_have_a_scale_that_says_so),
         cmocka_unit_test(argmax_takes_the_first_of_the_greatest),
         cmocka_unit_test(argmax_twins_agree_on_ties_and_nan),
     };

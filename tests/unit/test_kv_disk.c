@@ -41,7 +41,7 @@ static int tear_down(void **state)
 static void pages_come_back_bit_for_bit(void **state)
 {
     (void)state;
-    for (int type = KV_F32; type <= KV_BF16; type++)
+    for (int type = KV_F32; type <= KV_INT8; type++)
         for (size_t n = 1; n <= PREFIX_PAGES; n++) {
             struct kv_world w;
             make_world(&w, (enum kv_type)type);
@@ -368,6 +368,10 @@ static void set_type(struct kv_disk_options *o)
 {
     o->shape.type = KV_F32;
 }
+static void set_int8(struct kv_disk_options *o)
+{
+    o->shape.type = KV_INT8;
+}
 static void set_activations(struct kv_disk_options *o)
 {
     o->activations = ACT_F32;
@@ -394,6 +398,7 @@ static void a_file_from_elsewhere_is_not_found_and_under_our_name_ignored(void *
         {set_model, "it is of another model"},
         {set_kernels, "it was computed with another kernel set"},
         {set_type, "it has another KV type"},
+        {set_int8, "it has another KV type"},
         {set_activations, "it was computed with other activations"},
         {set_layers, "it has another number of layers"},
         {set_heads, "it has another number of KV heads"},

@@ -62,10 +62,10 @@ static void a_shared_page_is_free_after_its_last_holder(void **state)
 static void blocks_fill_the_pool_without_overlap(void **state)
 {
     (void)state;
-    /* 32 keys and 32 values of 32 dims. */
+    /* 32 keys and 32 values of 32 dims; int8 with a float32 scale each. */
     static const size_t block_bytes[] = {
-        [KV_F32] = 2 * 32 * 32 * 4, [KV_BF16] = 2 * 32 * 32 * 2};
-    for (int type = KV_F32; type <= KV_BF16; type++) {
+        [KV_F32] = 2 * 32 * 32 * 4, [KV_BF16] = 2 * 32 * 32 * 2, [KV_INT8] = 2 * 32 * (32 + 4)};
+    for (int type = KV_F32; type <= KV_INT8; type++) {
         struct kvpool *pool = open_pool((enum kv_type)type);
         const size_t bytes = block_bytes[type];
         assert_int_equal(kvpool_bytes(pool), bytes * 3 * 2 * P);
@@ -133,8 +133,8 @@ static void a_copy_has_all_bytes_and_changes_no_other_page(void **state)
 {
     (void)state;
     static const size_t block_bytes[] = {
-        [KV_F32] = 2 * 32 * 32 * 4, [KV_BF16] = 2 * 32 * 32 * 2};
-    for (int type = KV_F32; type <= KV_BF16; type++) {
+        [KV_F32] = 2 * 32 * 32 * 4, [KV_BF16] = 2 * 32 * 32 * 2, [KV_INT8] = 2 * 32 * (32 + 4)};
+    for (int type = KV_F32; type <= KV_INT8; type++) {
         struct kvpool *pool = open_pool((enum kv_type)type);
         const size_t bytes = block_bytes[type];
         for (int32_t page = 0; page < P; page++)
