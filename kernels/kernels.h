@@ -108,12 +108,12 @@ size_t kv_page_bytes(enum kv_type type, size_t head_dim);
  * value of a key that a row does not see is never read for that row, so slots that nobody has
  * written may hold anything. A page without a visible key leaves the state untouched. exp is
  * kernels_exp. p stays float32 for every KV type. NaN scores give NaN outputs, of any bits.
- * KV_INT8: the row's query becomes codes c and a scale qs by the page's rule with 32767 in place
- * of 127, for with 127 it would cost as much accuracy as the keys; with the integer sum exact,
- * s[j] = ((float)(sum over dims of c[d] * k[j][d]) * (qs * scale)) * k_scale[j] and
- * o[i] = fma(p[j] * v_scale[j], (float)v[j][i], o[i]); d takes p[j] itself.
- * The state starts as m = -inf, d = 0, o = 0 and may be carried over any number of calls, so
- * shared pages and private pages need no merge.
+ * KV_INT8: the row's query becomes codes c and a scale qs by the page's rule with 32767 in
+ * place of 127, for with 127 it would cost as much accuracy as the keys; with the integer sum
+ * exact, s[j] = ((float)(sum over dims of c[d] * k[j][d]) * (qs * scale)) * k_scale[j] and o[i]
+ * = fma(p[j] * v_scale[j], (float)v[j][i], o[i]); d takes p[j] itself. The state starts as m =
+ * -inf, d = 0, o = 0 and may be carried over any number of calls, so shared pages and private
+ * pages need no merge.
  */
 struct attend {
     enum kv_type kv_type;
