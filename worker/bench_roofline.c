@@ -300,6 +300,12 @@ int bench_roofline(struct cli *cli, struct err *e)
     int rc = 0;
     TRY_OUT(rc, choose_sizes(&b, cli, e));
     TRY_OUT(rc, setup_engine_options(&cli->settings, &options, e));
+    if (options.kv_type == KV_INT8) {
+        rc = ERR_SET(e, ERR_USAGE,
+                     "the roofline counts attention in float32; give --kv-type "
+                     "bf16 or f32");
+        goto out;
+    }
     options.batch = sizes[N_SIZES - 1];
     options.prefix_cache = true;
     options.shared_attention = true;

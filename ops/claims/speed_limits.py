@@ -34,7 +34,7 @@ def check_complete(bench):
     seen = {(f["op"], f["type"], f["rows"]) for f in bench["figures"]}
     wanted = {("product", t, r) for t in BYTE_TYPES for r in (1, 2, 4, 8, 32, 128, 256)}
     wanted |= {("product", t, 128) for t in FLOAT_TYPES}
-    wanted |= {("attention", t, 96) for t in ("bf16", "f32")}
+    wanted |= {("attention", t, 96) for t in ("bf16", "f32", "int8")}
     assert wanted <= seen, f"not measured: {sorted(wanted - seen)}"
 
 

@@ -109,6 +109,44 @@ static inline __m128i emulated_cvtepi32_epi8(__m512i x)
     return _mm_loadu_si128((const __m128i *)low);
 }
 
+/* The low word of every lane. */
+static inline __m256i emulated_cvtepi32_epi16(__m512i x)
+{
+    const union emulated_vector v = {.si = x};
+    int16_t low[16];
+    for (int i = 0; i < 16; i++)
+        low[i] = (int16_t)(v.i[i] & 0xffff);
+    return _mm256_loadu_si256((const __m256i *)low);
+}
+
+/* ---- lanes of a pair put in both, or exchanged within quarters */
+
+static inline __m512 emulated_moveldup_ps(__m512 x)
+{
+    const union emulated_vector v = {.ps = x};
+    const union emulated_vector r = {
+        .half_ps = {_mm256_moveldup_ps(v.half_ps[0]), _mm256_moveldup_ps(v.half_ps[1])}};
+    return r.ps;
+}
+
+static inline __m512 emulated_movehdup_ps(__m512 x)
+{
+    const union emulated_vector v = {.ps = x};
+    const union emulated_vector r = {
+        .half_ps = {_mm256_movehdup_ps(v.half_ps[0]), _mm256_movehdup_ps(v.half_ps[1])}};
+    return r.ps;
+}
+
+/* Lane i of a quarter is the lane of it that two bits of order name, lowest first. */
+static inline __m512 emulated_permute_ps(__m512 x, int order)
+{
+    const union emulated_vector v = {.ps = x};
+    union emulated_vector r;
+    for (int i = 0; i < 16; i++)
+        r.f[i] = v.f[(i & ~3) + (order >> 2 * (i & 3) & 3)];
+    return r.ps;
+}
+
 /* ---- dot products of unsigned by signed bytes */
 
 /* Even and odd bytes as 16-bit numbers; a sum of two products fits 32 bits, none saturates. */
@@ -171,6 +209,10 @@ static inline float emulated_reduce_add_ps(__m512 x)
 #undef _mm512_cvtepu16_epi32
 #undef _mm512_cvtepi8_epi32
 #undef _mm512_cvtepi32_epi8
+#undef _mm512_cvtepi32_epi16
+#undef _mm512_moveldup_ps
+#undef _mm512_movehdup_ps
+#undef _mm512_permute_ps
 #undef _mm512_dpbusd_epi32
 #undef _mm512_reduce_add_epi32
 #undef _mm512_reduce_max_epi32
@@ -185,6 +227,10 @@ static inline float emulated_reduce_add_ps(__m512 x)
 #define _mm512_cvtepu16_epi32(x)          emulated_cvtepu16_epi32(x)
 #define _mm512_cvtepi8_epi32(x)           emulated_cvtepi8_epi32(x)
 #define _mm512_cvtepi32_epi8(x)           emulated_cvtepi32_epi8(x)
+#define _mm512_cvtepi32_epi16(x)          emulated_cvtepi32_epi16(x)
+#define _mm512_moveldup_ps(x)             emulated_moveldup_ps(x)
+#define _mm512_movehdup_ps(x)             emulated_movehdup_ps(x)
+#define _mm512_permute_ps(x, order)       emulated_permute_ps(x, order)
 #define _mm512_dpbusd_epi32(sum, a, b)    emulated_dpbusd_epi32(sum, a, b)
 #define _mm512_reduce_add_epi32(x)        emulated_reduce_add_epi32(x)
 #define _mm512_reduce_max_epi32(x)        emulated_reduce_max_epi32(x)
