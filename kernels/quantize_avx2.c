@@ -57,6 +57,8 @@ void quantize_avx2(struct act *x, size_t row_begin, size_t row_end)
 {
     const size_t begin = row_begin * (x->n_cols / ACT_BLOCK);
     const size_t end = row_end * (x->n_cols / ACT_BLOCK);
-    for (size_t b = begin; b < end; b++)
+    for (size_t b = begin; b < end; b++) {
         quantize_block(x->f32 + b * ACT_BLOCK, x->q + b * ACT_BLOCK, &x->scale[b], &x->sum[b]);
+        x->scaled_sum[b] = x->scale[b] * (float)x->sum[b];
+    }
 }
