@@ -61,18 +61,19 @@ int weight_pack(struct weight *w, enum quant_type type, size_t n_rows, size_t n_
 /*
  * T rows of K inputs. ACT_INT8 rows carry the quantised form beside the floats: in each
  * 32-block scale = max|x| / 127, q = nearest-even(x / scale as x * (127 / max|x|)), all zero
- * for a block of zeros; sum = the block's integer sum of q.
+ * for a block of zeros; sum = the block's integer sum of q; scaled_sum = scale * (float)sum.
  */
 enum act_kind { ACT_F32, ACT_INT8 };
 
 struct act {
     enum act_kind kind;
-    size_t n_rows; /* T */
-    size_t n_cols; /* K */
-    float *f32;    /* [T, K] */
-    int8_t *q;     /* [T, K] */
-    float *scale;  /* [T, K / 32] */
-    int32_t *sum;  /* [T, K / 32] */
+    size_t n_rows;     /* T */
+    size_t n_cols;     /* K */
+    float *f32;        /* [T, K] */
+    int8_t *q;         /* [T, K] */
+    float *scale;      /* [T, K / 32] */
+    int32_t *sum;      /* [T, K / 32] */
+    float *scaled_sum; /* [T, K / 32] */
 };
 
 /* ------------------------------------------------------------------ attention */
@@ -150,8 +151,8 @@ struct kernels {
                     size_t n_cols, float *y);
 
     /*
-     * Fills q, scale and sum of rows [row_begin, row_end) and columns [col_begin, col_end) from
-     * f32. K and the columns are multiples of 32.
+     * Fills q, scale, sum and scaled_sum of rows [row_begin, row_end) and columns [col_begin,
+     * col_end) from f32. K and the columns are multiples of 32.
      */
     void (*quantize)(struct act *x, size_t row_begin, size_t row_end, size_t col_begin,
                      size_t col_end);

@@ -11,6 +11,12 @@
 #define UNROLL_TEXT(text) _Pragma(#text)
 #define UNROLL(n)         UNROLL_TEXT(GCC unroll n)
 
+/*
+ * Keeps the order of additions: left alone, the compiler adds the products of a tile as a tree
+ * and has far more of them waiting than there are registers.
+ */
+#define KEEP(vector) __asm__ volatile("" : "+x"(vector))
+
 enum { HALF_COLS = PANEL_COLS / 2 }; /* outputs of one vector */
 
 /* Where 8 outputs go, from some row on. */
@@ -31,16 +37,25 @@ static inline struct output output_of(const struct weight *w, size_t panel, int 
                            left < HALF_COLS ? left : (size_t)HALF_COLS, mode};
 }
 
-static ALWAYS_INLINE void store_row(const struct output *out, size_t t, __m256 sum)
+/* Masked stores take many times as long as whole ones on some CPUs: only for what is left of N.
+ */
+static inline void store_part(const struct output *out, float *y, __m256 sum)
 {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)out->n_outputs), lanes);
-    float *y = out->y + t * out->stride;
-    if (out->n_outputs == 0)
-        return;
     if (out->mode == MATMUL_ADD)
         sum = _mm256_add_ps(_mm256_maskload_ps(y, mask), sum);
     _mm256_maskstore_ps(y, mask, sum);
+}
+
+static ALWAYS_INLINE void store_row(const struct output *out, size_t t, __m256 sum)
+{
+    float *y = out->y + t * out->stride;
+    if (out->n_outputs == HALF_COLS)
+        _mm256_storeu_ps(y, out->mode == MATMUL_ADD ? _mm256_add_ps(_mm256_loadu_ps(y), sum)
+                                                    : sum);
+    else if (out->n_outputs > 0)
+        store_part(out, y, sum);
 }
 
 /* Factors of outputs 8 half ... of row idx of the factors. */

@@ -62,5 +62,6 @@ void quantize_avx2(struct act *x, size_t row_begin, size_t row_end, size_t col_b
             const size_t b = t * row_blocks + i;
             quantize_block(x->f32 + b * ACT_BLOCK, x->q + b * ACT_BLOCK, &x->scale[b],
                            &x->sum[b]);
+            x->scaled_sum[b] = x->scale[b] * (float)x->sum[b];
         }
 }

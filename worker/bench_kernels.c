@@ -221,7 +221,7 @@ static int make_rows(const struct kernels *k, struct product_thread *t, const st
                      struct err *e)
 {
     const size_t n = f->n_rows * f->n_cols, n_blocks = n / ACT_BLOCK;
-    t->block_bytes = (n + f->n_rows * f->n_outs + 2 * n_blocks) * 4 + n + 5 * KERNELS_ALIGN;
+    t->block_bytes = (n + f->n_rows * f->n_outs + 3 * n_blocks) * 4 + n + 6 * KERNELS_ALIGN;
     TRY(memory_take(t->block_bytes, "the rows of a kernel's bench", &t->block, e));
     uint8_t *at = t->block;
     t->x = (struct act){.kind = f->byte_share > 0 ? ACT_INT8 : ACT_F32,
@@ -230,7 +230,8 @@ static int make_rows(const struct kernels *k, struct product_thread *t, const st
                         .f32 = (float *)lay(&at, n * sizeof(float)),
                         .q = (int8_t *)lay(&at, n),
                         .scale = (float *)lay(&at, n_blocks * sizeof(float)),
-                        .sum = (int32_t *)lay(&at, n_blocks * sizeof(int32_t))};
+                        .sum = (int32_t *)lay(&at, n_blocks * sizeof(int32_t)),
+                        .scaled_sum = (float *)lay(&at, n_blocks * sizeof(float))};
     t->y = (float *)lay(&at, f->n_rows * f->n_outs * sizeof(float));
     for (size_t i = 0; i < n; i++)
         t->x.f32[i] = (float)rng_uniform(2, 0, i) - 0.5f;

@@ -42,6 +42,7 @@ static void lay_act(struct layout *l, struct act *a, size_t n_rows, size_t n_col
     a->q = lay(l, n_rows * n_cols);
     a->scale = lay(l, n_rows * (n_cols / ACT_BLOCK) * sizeof(float));
     a->sum = lay(l, n_rows * (n_cols / ACT_BLOCK) * sizeof(int32_t));
+    a->scaled_sum = lay(l, n_rows * (n_cols / ACT_BLOCK) * sizeof(float));
 }
 
 static void lay_buffers(struct layout *l, struct forward *f)
