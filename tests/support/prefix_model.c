@@ -72,15 +72,25 @@ size_t model_available(const struct model *m)
     return count_free(m) + count_idle(m);
 }
 
-static bool is_wanted(const struct model *m, const struct model_entry *entry)
+static bool wants(const struct model_job *job, const struct model_entry *entry)
 {
-    for (size_t i = 0; i < MODEL_JOBS_MAX; i++) {
-        const struct model_job *job = &m->jobs[i];
-        if (job->state == MODEL_WANTED && entry->n % PAGE == 0 && job->n_prompt >= entry->n &&
-            starts_with(entry, job->salt, job->tokens, entry->n))
-            return true;
-    }
-    return false;
+    return job->state == MODEL_WANTED && entry->n % PAGE == 0 && job->n_prompt >= entry->n &&
+           starts_with(entry, job->salt, job->tokens, entry->n);
+}
+
+static bool is_sooner(const struct model_job *a, const struct model_job *b)
+{
+    return a->is_next != b->is_next ? a->is_next : a->number < b->number;
+}
+
+/* The first of those that want it, or NULL. */
+static const struct model_job *wanted_by(const struct model *m, const struct model_entry *entry)
+{
+    const struct model_job *first = NULL;
+    for (size_t i = 0; i < MODEL_JOBS_MAX; i++)
+        if (wants(&m->jobs[i], entry) && (!first || is_sooner(&m->jobs[i], first)))
+            first = &m->jobs[i];
+    return first;
 }
 
 static bool has_child(const struct model *m, const struct model_entry *entry)
@@ -95,9 +105,13 @@ static bool has_child(const struct model *m, const struct model_entry *entry)
 static bool goes_before(const struct model *m, const struct model_entry *a,
                         const struct model_entry *b)
 {
-    const bool a_wanted = m->options.evicts_by_demand && is_wanted(m, a);
-    const bool b_wanted = m->options.evicts_by_demand && is_wanted(m, b);
-    return a_wanted != b_wanted ? b_wanted : a->used < b->used;
+    const struct model_job *a_first = m->options.evicts_by_demand ? wanted_by(m, a) : NULL;
+    const struct model_job *b_first = m->options.evicts_by_demand ? wanted_by(m, b) : NULL;
+    if (a_first == b_first)
+        return a->used < b->used;
+    if (!a_first || !b_first)
+        return b_first != NULL;
+    return is_sooner(b_first, a_first);
 }
 
 static struct model_entry *find_victim(struct model *m, const struct model_entry *spared)
@@ -128,7 +142,7 @@ static void remember(struct model *m, const struct model_entry *entry, size_t fr
 
 static void evict(struct model *m, struct model_entry *entry)
 {
-    const bool wanted = is_wanted(m, entry);
+    const bool wanted = wanted_by(m, entry) != NULL;
     remember(m, entry, block_of(entry) * PAGE,
              wanted ? PREFIX_MISS_EVICTED : PREFIX_MISS_WINDOW);
     entry->is_there = false;

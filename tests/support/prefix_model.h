@@ -34,6 +34,8 @@ enum model_state { MODEL_GONE, MODEL_WANTED, MODEL_HELD };
 
 struct model_job {
     enum model_state state;
+    bool is_next;  /* its turn is before all that are not, */
+    size_t number; /* and among its like by this */
     int salt;
     const int32_t *tokens; /* the caller's, MODEL_TOKENS_MAX of them */
     size_t n_prompt;

@@ -33,7 +33,7 @@ static struct prefix_tree *open_tree(struct kvpool **pool, size_t pages_max)
 static struct prefix_path *want(struct prefix_tree *t, const int32_t *tokens, size_t n)
 {
     struct prefix_path *path = NULL;
-    assert_int_equal(prefix_want(t, NULL, tokens, n, &path, NULL), 0);
+    assert_int_equal(prefix_want(t, NULL, tokens, n, PREFIX_NEXT, &path, NULL), 0);
     return path;
 }
 

@@ -141,8 +141,9 @@ static void add_job(struct night *n)
         return;
     *job = (struct job){.used = true, .added = n->now};
     write_prompt(n, job);
-    assert_int_equal(
-        prefix_want(n->prefixes, job->salt, job->prompt, job->n_prompt, &job->wanted, NULL), 0);
+    assert_int_equal(prefix_want(n->prefixes, job->salt, job->prompt, job->n_prompt,
+                                 PREFIX_LATER, &job->wanted, NULL),
+                     0);
     const struct group_job item = {.tokens = job->prompt,
                                    .n_tokens = job->n_prompt,
                                    .salt = job->salt,

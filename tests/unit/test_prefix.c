@@ -66,13 +66,19 @@ static void say(struct job *job, const char *runs)
     }
 }
 
-static void want(struct world *w, struct job *job, const char *salt, const char *prompt)
+static void want_in_turn(struct world *w, struct job *job, const char *salt, const char *prompt,
+                         enum prefix_turn turn)
 {
     *job = (struct job){.salt = salt ? salt : ""};
     say(job, prompt);
-    assert_int_equal(prefix_want(w->tree, salt, job->tokens, job->n_tokens, &job->path, NULL),
-                     0);
+    assert_int_equal(
+        prefix_want(w->tree, salt, job->tokens, job->n_tokens, turn, &job->path, NULL), 0);
     assert_true(prefix_check(w->tree));
+}
+
+static void want(struct world *w, struct job *job, const char *salt, const char *prompt)
+{
+    want_in_turn(w, job, salt, prompt, PREFIX_NEXT);
 }
 
 static struct prefix_hit find(const struct world *w, const struct job *job)
@@ -581,6 +587,51 @@ static void without_demand_only_the_last_use_counts(void **state)
     assert_int_equal(n_evicted_wanted, 2);
 }
 
+/* A is the least recently used, C the most; all three are wanted, B first, then A, then C, when
+ * two pages are needed. What is found of each: */
+static void press_wanted(enum prefix_turn turn_of_c, size_t n_found[3])
+{
+    struct world w;
+    open_world(&w, 6, &plain);
+    run(&w, NULL, "A64");
+    run(&w, NULL, "B64");
+    run(&w, NULL, "C64");
+    struct job a, b, c, other;
+    want_in_turn(&w, &b, NULL, "B64Q10", PREFIX_LATER);
+    want_in_turn(&w, &a, NULL, "A64Q10", PREFIX_LATER);
+    want_in_turn(&w, &c, NULL, "C64Q10", turn_of_c);
+    want(&w, &other, NULL, "D33");
+    start(&w, &other);
+    n_found[0] = find(&w, &a).n_tokens;
+    n_found[1] = find(&w, &b).n_tokens;
+    n_found[2] = find(&w, &c).n_tokens;
+    stop(&w, &other, false);
+    prefix_unwant(w.tree, b.path);
+    prefix_unwant(w.tree, a.path);
+    prefix_unwant(w.tree, c.path);
+    close_world(&w);
+}
+
+static void of_wanted_prefixes_the_one_whose_turn_is_furthest_goes_first(void **state)
+{
+    (void)state;
+    size_t n_found[3];
+    press_wanted(PREFIX_LATER, n_found);
+    assert_int_equal(n_found[0], 64);
+    assert_int_equal(n_found[1], 64);
+    assert_int_equal(n_found[2], 0);
+}
+
+static void the_turn_of_a_submitted_job_is_before_that_of_all_in_the_window(void **state)
+{
+    (void)state;
+    size_t n_found[3];
+    press_wanted(PREFIX_NEXT, n_found);
+    assert_int_equal(n_found[0], 0);
+    assert_int_equal(n_found[1], 64);
+    assert_int_equal(n_found[2], 64);
+}
+
 static void what_is_wanted_goes_too_when_nothing_else_is_left(void **state)
 {
     (void)state;
@@ -907,6 +958,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_prefix_goes_from_its_end),
         cmocka_unit_test(what_a_queued_job_wants_outlives_what_none_wants),
         cmocka_unit_test(without_demand_only_the_last_use_counts),
+        cmocka_unit_test(of_wanted_prefixes_the_one_whose_turn_is_furthest_goes_first),
+        cmocka_unit_test(the_turn_of_a_submitted_job_is_before_that_of_all_in_the_window),
         cmocka_unit_test(what_is_wanted_goes_too_when_nothing_else_is_left),
         cmocka_unit_test(demand_ends_with_the_last_job_that_wants_it),
         cmocka_unit_test(a_page_that_is_held_never_goes),

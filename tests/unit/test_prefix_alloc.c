@@ -44,7 +44,7 @@ static void run(struct prefix_tree *tree, const int32_t *tokens, size_t n)
     struct prefix_path *path = NULL;
     struct prefix_hit hit;
     int32_t pages[PAGES];
-    assert_int_equal(prefix_want(tree, "x", tokens, n, &path, NULL), 0);
+    assert_int_equal(prefix_want(tree, "x", tokens, n, PREFIX_NEXT, &path, NULL), 0);
     failing_alloc_arm(0, false);
     assert_true(prefix_start(tree, path, tokens, n, 0, pages, &hit));
     prefix_commit(tree, path, tokens, n, true, pages);
@@ -68,7 +68,8 @@ static void wanting_fails_cleanly_at_every_allocation(void **state)
         while (rc != 0) {
             struct prefix_path *path = NULL;
             failing_alloc_arm(++n, false);
-            rc = prefix_want(tree, i == 0 ? "x" : "y", tokens, PROMPT, &path, NULL);
+            rc =
+                prefix_want(tree, i == 0 ? "x" : "y", tokens, PROMPT, PREFIX_NEXT, &path, NULL);
             failing_alloc_disarm();
             assert_true(rc == 0 || rc == ERR_NOMEM);
             assert_true(prefix_check(tree));
@@ -95,7 +96,8 @@ static void no_page_lacks_a_node_while_others_are_only_wanted(void **state)
         for (size_t k = 0; k < PROMPT; k++)
             tokens[k] = i;
         run(tree, tokens, PROMPT);
-        assert_int_equal(prefix_want(tree, "x", tokens, PROMPT, &queued[i], NULL), 0);
+        assert_int_equal(prefix_want(tree, "x", tokens, PROMPT, PREFIX_NEXT, &queued[i], NULL),
+                         0);
         assert_true(prefix_check(tree));
     }
     assert_int_equal(kvpool_free_pages(pool) + kvpool_idle_pages(pool), PAGES);

@@ -100,7 +100,7 @@ bool engine_has_room(const struct engine *eng)
 int engine_want(struct engine *eng, const char *salt, const int32_t *prompt, size_t n_prompt,
                 struct prefix_path **out, struct err *e)
 {
-    return prefix_want(eng->prefixes, salt, prompt, n_prompt, out, e);
+    return prefix_want(eng->prefixes, salt, prompt, n_prompt, PREFIX_LATER, out, e);
 }
 
 void engine_unwant(struct engine *eng, struct prefix_path *path)
@@ -160,20 +160,29 @@ static void sample_item(void *ctx, size_t item, size_t thread)
     struct engine *eng = ctx;
     const struct step_segment *segment = &eng->plan.segments[item];
     const struct seq *seq = segment->seq;
-    if (segment->n_logits == 0)
+    if (segment->n_logits == 0 || segment->is_greedy)
         return;
-    if (segment->is_greedy) {
-        eng->drawn[segment->logits_row] = forward_best(eng->forward, segment->logits_row);
-        return;
-    }
     float *logits = forward_logits(eng->forward, segment->logits_row);
     if (seq_n_output(seq) < seq->req.min_tokens)
         forbid_ends(eng, logits);
     eng->drawn[segment->logits_row] =
-        is_plain_greedy(&seq->req.sample)
-            ? (int32_t)eng->kernels.argmax(logits, eng->model->config.n_vocab)
-            : sample_token(eng->samplers[thread], &seq->req.sample, logits, seq->tokens,
-                           seq->n_prompt, seq->n_tokens);
+        sample_token(eng->samplers[thread], &seq->req.sample, logits, seq->tokens,
+                     seq->n_prompt, seq->n_tokens);
+}
+
+/* Threads are called only for what is worth it. */
+static void draw_tokens(struct engine *eng)
+{
+    bool samples = false;
+    for (size_t i = 0; i < eng->plan.n_segments; i++) {
+        const struct step_segment *segment = &eng->plan.segments[i];
+        if (segment->n_logits > 0 && segment->is_greedy)
+            eng->drawn[segment->logits_row] = forward_best(eng->forward, segment->logits_row);
+        else if (segment->n_logits > 0)
+            samples = true;
+    }
+    if (samples)
+        pool_run(eng->threads, sample_item, eng, eng->plan.n_segments);
 }
 
 static void accept_token(struct engine *eng, struct seq *seq, int32_t token, int64_t now_us)
@@ -237,7 +246,7 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     const int64_t began_us = clock_mono_us();
     mark_greedy(eng);
     forward_run(eng->forward, &eng->plan);
-    pool_run(eng->threads, sample_item, eng, eng->plan.n_segments);
+    draw_tokens(eng);
     const int64_t now_us = clock_mono_us();
     count_step(eng, began_us, now_us);
     sched_commit_step(eng->sched, &eng->plan);

@@ -164,7 +164,8 @@ size_t engine_active(const struct engine *eng); /* submitted, result not yet col
 /* Fewer sequences run or wait than batch. */
 bool engine_has_room(const struct engine *eng);
 
-/* Tells the cache of a prompt that will be submitted later, so that its prefix is kept.
+/* Tells the cache of a prompt that will be submitted later, in the order of these calls as far
+ * as anybody knows, so that its prefix is kept.
  * ERR_NOMEM only; end it with engine_unwant (accepts NULL) just before the prompt is submitted,
  * with no step in between, or when it is given up. */
 int engine_want(struct engine *eng, const char *salt, const int32_t *prompt, size_t n_prompt,

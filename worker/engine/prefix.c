@@ -14,6 +14,8 @@ enum {
     CHILDREN_COMPARED = 64,
 };
 
+#define TURN_LATER (UINT64_C(1) << 63) /* set in the turns that come after all others */
+
 const char *prefix_miss_name(enum prefix_miss miss)
 {
     static const char *const names[] = {
@@ -59,22 +61,20 @@ void prefix_close(struct prefix_tree *t)
 static int want_nodes(struct prefix_tree *t, const char *salt, const int32_t *tokens,
                       size_t n_nodes, struct prefix_path *path, struct err *e)
 {
-    TRY(prefix_nodes_want_root(t, salt, &path->root, e));
-    struct prefix_node *node = path->root;
-    while (path->n_nodes < n_nodes) {
-        TRY(prefix_nodes_want(t, node, tokens + path->n_nodes * PAGE, &node, e));
-        path->nodes[path->n_nodes++] = node;
-    }
+    TRY(prefix_nodes_want_root(t, salt, path, e));
+    while (path->n_nodes < n_nodes)
+        TRY(prefix_nodes_want_next(t, tokens + path->n_nodes * PAGE, path, e));
     return 0;
 }
 
 int prefix_want(struct prefix_tree *t, const char *salt, const int32_t *tokens, size_t n_prompt,
-                struct prefix_path **out, struct err *e)
+                enum prefix_turn turn, struct prefix_path **out, struct err *e)
 {
     const size_t n_nodes = t->options.enabled ? n_prompt / PAGE : 0;
-    struct prefix_path *path = calloc(1, sizeof *path + n_nodes * sizeof path->nodes[0]);
+    struct prefix_path *path = calloc(1, sizeof *path + n_nodes * sizeof path->steps[0]);
     if (!path)
         return ERR_SET(e, ERR_NOMEM, "no memory for a prompt's prefix");
+    path->turn = t->n_turns++ | (turn == PREFIX_LATER ? TURN_LATER : 0);
     t->n_paths++;
     if (t->options.enabled) {
         const int rc = want_nodes(t, salt ? salt : "", tokens, n_nodes, path, e);
@@ -92,10 +92,10 @@ void prefix_unwant(struct prefix_tree *t, struct prefix_path *path)
     if (!path)
         return;
     ASSERT(!path->is_held);
-    for (size_t i = path->n_nodes; i-- > 0;)
-        prefix_nodes_unwant(t, path->nodes[i]);
+    while (path->n_nodes > 0)
+        prefix_nodes_unwant_last(t, path);
     if (path->root)
-        prefix_nodes_unwant(t, path->root);
+        prefix_nodes_unwant_root(t, path);
     free(path);
     t->n_paths--;
 }
@@ -120,7 +120,7 @@ static struct prefix_node *find_block(const struct prefix_tree *t,
                                       size_t block)
 {
     if (block < path->n_nodes)
-        return path->nodes[block];
+        return path->steps[block].node;
     return prefix_nodes_find(t, parent, tokens + block * PAGE);
 }
 
@@ -209,7 +209,8 @@ static enum prefix_miss explain(const struct prefix_tree *t, const int32_t *toke
 static bool has_prompt_of(const struct prefix_path *path, const int32_t *tokens)
 {
     for (size_t i = 0; i < path->n_nodes; i++)
-        if (memcmp(path->nodes[i]->tokens, tokens + i * PAGE, PAGE * sizeof tokens[0]) != 0)
+        if (memcmp(path->steps[i].node->tokens, tokens + i * PAGE, PAGE * sizeof tokens[0]) !=
+            0)
             return false;
     return true;
 }
@@ -284,8 +285,8 @@ static void hold_path(struct prefix_tree *t, struct prefix_path *path, const str
     path->n_committed = m->n_shared;
     path->tail = m->last;
     for (size_t i = 0; i < path->n_nodes; i++) {
-        struct prefix_node *node = path->nodes[i];
-        node->n_wanted--;
+        struct prefix_node *node = path->steps[i].node;
+        prefix_queue_leave(path, i);
         node->n_held++;
         node->n_coming += i >= m->n_shared;
         prefix_nodes_update(t, node);
@@ -423,9 +424,9 @@ void prefix_commit(struct prefix_tree *t, struct prefix_path *path, const int32_
 static void unhold_path(struct prefix_tree *t, struct prefix_path *path)
 {
     for (size_t i = 0; i < path->n_nodes; i++) {
-        struct prefix_node *node = path->nodes[i];
+        struct prefix_node *node = path->steps[i].node;
         node->n_held--;
-        node->n_wanted++;
+        prefix_queue_join(path, i);
         node->n_coming -= i >= path->n_committed;
         prefix_nodes_update(t, node);
     }
@@ -459,8 +460,9 @@ bool prefix_insert_page(struct prefix_tree *t, struct prefix_path *path, size_t 
                         int32_t page)
 {
     ASSERT(!path->is_held);
-    struct prefix_node *node = block < path->n_nodes ? path->nodes[block] : NULL;
-    const bool follows = node && (block == 0 || path->nodes[block - 1]->page != KVPOOL_NO_PAGE);
+    struct prefix_node *node = block < path->n_nodes ? path->steps[block].node : NULL;
+    const bool follows =
+        node && (block == 0 || path->steps[block - 1].node->page != KVPOOL_NO_PAGE);
     if (follows && node->page == KVPOOL_NO_PAGE) {
         t->n_uses++;
         publish(t, node, page, 0);

@@ -18,7 +18,8 @@
  *
  * Pages without a sequence stay as long as nothing else needs their place; then leaves go
  * first: those that no queued job wants, least recently used before others, and only then
- * wanted ones. What was let go of is remembered for a while (by hash, for reports only).
+ * wanted ones, that whose next turn is furthest away before others. What was let go of is
+ * remembered for a while (by hash, for reports only).
  *
  * A sequence or a queued job holds its way through the tree as a struct prefix_path:
  *
@@ -87,9 +88,13 @@ int prefix_open(const struct prefix_options *o, struct kvpool *pool, struct pref
 /* Every path is gone; gives all pages back. Accepts NULL. */
 void prefix_close(struct prefix_tree *t);
 
+/* When a wanting path is expected to start: all NEXT before all LATER, each in the order in
+ * which they came. A guess that only decides what is let go of. */
+enum prefix_turn { PREFIX_NEXT, PREFIX_LATER };
+
 /* A WANTED path for a prompt; tokens are copied, salt NULL is "". ERR_NOMEM only. */
 int prefix_want(struct prefix_tree *t, const char *salt, const int32_t *tokens, size_t n_prompt,
-                struct prefix_path **out, struct err *e);
+                enum prefix_turn turn, struct prefix_path **out, struct err *e);
 /* Ends a WANTED path; accepts NULL. */
 void prefix_unwant(struct prefix_tree *t, struct prefix_path *path);
 

@@ -1,6 +1,6 @@
 /*
- * Inside the prefix tree: its nodes (prefix_nodes.c) and what it remembers of lost ones
- * (prefix_seen.c).
+ * Inside the prefix tree: its nodes (prefix_nodes.c), who wants them (prefix_queue.c), and what
+ * it remembers of lost ones (prefix_seen.c).
  *
  * A node is there because paths lead through it (claimed) or because it has a page. A node
  * with a page has a parent with a page or a root above it, and who holds its page holds those
@@ -30,6 +30,7 @@ struct prefix_node {
     uint64_t chain;                      /* of all tokens from the root on, for reports */
     uint64_t last_used;
     size_t victim; /* place in the heap of victims, or PREFIX_NO_VICTIM */
+    struct prefix_path *first_wanting, *last_wanting; /* WANTED paths by turn; not of roots */
     /* Paths that go through it. A root counts all its paths as wanted. */
     uint32_t n_wanted;
     uint32_t n_held;
@@ -51,7 +52,8 @@ struct prefix_tree {
     struct prefix_options options;
     struct kvpool *pool; /* borrowed */
     size_t n_paths;
-    uint64_t n_uses; /* the clock: one tick for each operation that uses pages */
+    uint64_t n_turns; /* given out so far */
+    uint64_t n_uses;  /* the clock: one tick for each operation that uses pages */
     struct prefix_counters counters;
 
     struct prefix_node **buckets; /* [n_buckets], a power of two */
@@ -67,14 +69,21 @@ struct prefix_tree {
     struct prefix_seen seen;
 };
 
+/* A path at one of its nodes; while WANTED, with its neighbours among those that want it. */
+struct prefix_step {
+    struct prefix_node *node;
+    struct prefix_path *earlier, *later;
+};
+
 struct prefix_path {
     struct prefix_node *root; /* NULL when the tree is off */
+    uint64_t turn;            /* smaller comes sooner; no two are the same */
     bool is_held;
     size_t n_committed;       /* held: full blocks of its own that have pages in the tree */
     struct prefix_node *tail; /* held: the last of them, or the root */
     struct prefix_node *leaf; /* held: the published, partly filled page behind it, or NULL */
     size_t n_nodes;
-    struct prefix_node *nodes[]; /* [n_nodes] the prompt's full blocks */
+    struct prefix_step steps[]; /* [n_nodes] the prompt's full blocks */
 };
 
 int prefix_nodes_open(struct prefix_tree *t, struct err *e);
@@ -84,13 +93,22 @@ void prefix_nodes_close(struct prefix_tree *t); /* all pages are idle; gives the
 struct prefix_node *prefix_nodes_find(const struct prefix_tree *t,
                                       const struct prefix_node *parent, const int32_t *tokens);
 
-/* Finds or makes the node and counts one wanting path more. ERR_NOMEM only. */
-int prefix_nodes_want_root(struct prefix_tree *t, const char *salt, struct prefix_node **out,
+/* Finds or makes the root, or the node of the path's next step, which the path wants from now
+ * on. ERR_NOMEM only. */
+int prefix_nodes_want_root(struct prefix_tree *t, const char *salt, struct prefix_path *path,
                            struct err *e);
-int prefix_nodes_want(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens,
-                      struct prefix_node **out, struct err *e);
-/* One wanting path fewer; the node goes unless something else keeps it. */
-void prefix_nodes_unwant(struct prefix_tree *t, struct prefix_node *node);
+int prefix_nodes_want_next(struct prefix_tree *t, const int32_t *tokens,
+                           struct prefix_path *path, struct err *e);
+/* The path wants its root or its last step no longer; the node goes unless something else keeps
+ * it. */
+void prefix_nodes_unwant_root(struct prefix_tree *t, struct prefix_path *path);
+void prefix_nodes_unwant_last(struct prefix_tree *t, struct prefix_path *path);
+
+/* Puts the path among those that want the node of this step, or takes it out; the caller then
+ * updates the node. */
+void prefix_queue_join(struct prefix_path *path, size_t step);
+void prefix_queue_leave(struct prefix_path *path, size_t step);
+bool prefix_queue_check(const struct prefix_node *node);
 
 /* A leaf without a page, of no tokens yet, from the spare nodes. */
 struct prefix_node *prefix_nodes_add_leaf(struct prefix_tree *t, struct prefix_node *parent);

@@ -13,6 +13,8 @@ static bool goes_before(const struct prefix_tree *t, const struct prefix_node *a
 {
     if (t->options.evicts_by_demand && (a->n_wanted > 0) != (b->n_wanted > 0))
         return b->n_wanted > 0;
+    if (t->options.evicts_by_demand && a->n_wanted > 0 && a->first_wanting != b->first_wanting)
+        return a->first_wanting->turn > b->first_wanting->turn;
     return a->last_used < b->last_used;
 }
 
@@ -217,7 +219,7 @@ void prefix_nodes_close(struct prefix_tree *t)
     free(t->victims);
 }
 
-int prefix_nodes_want_root(struct prefix_tree *t, const char *salt, struct prefix_node **out,
+int prefix_nodes_want_root(struct prefix_tree *t, const char *salt, struct prefix_path *path,
                            struct err *e)
 {
     struct prefix_node *root = find_root(t, salt);
@@ -234,7 +236,7 @@ int prefix_nodes_want_root(struct prefix_tree *t, const char *salt, struct prefi
         insert_hashed(t, root);
     }
     root->n_wanted++;
-    *out = root;
+    path->root = root;
     return 0;
 }
 
@@ -250,9 +252,11 @@ static void set_tokens(struct prefix_tree *t, struct prefix_node *node, const in
     insert_hashed(t, node);
 }
 
-int prefix_nodes_want(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens,
-                      struct prefix_node **out, struct err *e)
+int prefix_nodes_want_next(struct prefix_tree *t, const int32_t *tokens,
+                           struct prefix_path *path, struct err *e)
 {
+    struct prefix_node *parent =
+        path->n_nodes > 0 ? path->steps[path->n_nodes - 1].node : path->root;
     if (t->n_hashed >= t->n_buckets)
         TRY(make_buckets(t, 2 * t->n_buckets, e));
     struct prefix_node *node = prefix_nodes_find(t, parent, tokens);
@@ -269,9 +273,9 @@ int prefix_nodes_want(struct prefix_tree *t, struct prefix_node *parent, const i
             t->n_kept--;
         }
     }
-    node->n_wanted++;
+    path->steps[path->n_nodes].node = node;
+    prefix_queue_join(path, path->n_nodes++);
     prefix_nodes_update(t, node);
-    *out = node;
     return 0;
 }
 
@@ -281,22 +285,28 @@ static void forget(struct prefix_tree *t, struct prefix_node *node)
     free_node(node);
 }
 
-void prefix_nodes_unwant(struct prefix_tree *t, struct prefix_node *node)
+void prefix_nodes_unwant_root(struct prefix_tree *t, struct prefix_path *path)
 {
-    ASSERT(node->n_wanted > 0);
-    node->n_wanted--;
+    struct prefix_node *root = path->root;
+    ASSERT(root->n_wanted > 0);
+    root->n_wanted--;
+    if (root->n_wanted == 0 && !root->first_child)
+        forget(t, root);
+}
+
+void prefix_nodes_unwant_last(struct prefix_tree *t, struct prefix_path *path)
+{
+    struct prefix_node *node = path->steps[--path->n_nodes].node;
+    prefix_queue_leave(path, path->n_nodes);
     prefix_nodes_update(t, node);
     if (is_claimed(node))
         return;
-    if (!node->parent) {
-        if (!node->first_child)
-            forget(t, node);
-    } else if (node->page == KVPOOL_NO_PAGE) {
+    if (node->page == KVPOOL_NO_PAGE) {
         forget(t, node);
-    } else {
-        t->n_kept++;
-        free_node(take_spare(t));
+        return;
     }
+    t->n_kept++;
+    free_node(take_spare(t));
 }
 
 struct prefix_node *prefix_nodes_add_leaf(struct prefix_tree *t, struct prefix_node *parent)
@@ -401,7 +411,8 @@ static bool is_consistent(const struct prefix_tree *t, const struct prefix_node 
     const struct prefix_node *parent = node->parent;
     if (!parent)
         return node->page == KVPOOL_NO_PAGE && (is_claimed(node) || node->first_child);
-    if (node->n_coming > node->n_held || node->n_tokens == 0 || node->n_tokens > PAGE)
+    if (!prefix_queue_check(node) || node->n_coming > node->n_held || node->n_tokens == 0 ||
+        node->n_tokens > PAGE)
         return false;
     if (node->n_tokens < PAGE && (is_claimed(node) || node->first_child))
         return false;

@@ -100,7 +100,8 @@ int sched_add(struct sched *s, struct seq *seq, struct err *e)
     ASSERT(seq->phase == SEQ_WAITING);
     if (!make_waiting_room(s))
         return ERR_SET(e, ERR_NOMEM, "no memory for %zu waiting sequences", s->n_waiting);
-    TRY(prefix_want(s->prefixes, seq->salt, seq->tokens, seq->n_prompt, &seq->path, e));
+    TRY(prefix_want(s->prefixes, seq->salt, seq->tokens, seq->n_prompt, PREFIX_NEXT, &seq->path,
+                    e));
     insert_at(s->waiting, &s->n_waiting, s->n_waiting, seq);
     return 0;
 }
