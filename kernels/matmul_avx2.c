@@ -26,14 +26,13 @@ enum {
     BAND_ROWS = 64, /* their activations and sums stay in the nearest caches */
 };
 
-/* How codes lie and what their products take. Codes up to 15 and up to 31 as they are; signed.
- */
+/* How codes lie, and what their products take. */
 enum form {
-    FORM_NIBBLE,
-    FORM_BYTE,
+    FORM_NIBBLE, /* 0..15, two in a byte */
+    FORM_BYTE,   /* 0..31 */
     FORM_LEVEL,  /* nibbles that number signed levels */
-    FORM_SIGNED, /* bytes */
-    FORM_HALVES, /* the same, below 32 and with a scale for each half of a block */
+    FORM_SIGNED, /* bytes that become -128..127 */
+    FORM_HALVES, /* bytes that become -32..31, with a scale for each half of a block */
 };
 
 /* The codes of a block as tiles take them. */
@@ -44,7 +43,7 @@ struct ready {
 
 struct block {
     const uint8_t *packed;
-    const struct ready *ready; /* NULL: one tile, which takes packed codes apart itself */
+    const struct ready *ready;                 /* filled when there is more than one tile */
     _Alignas(32) float factors[2][PANEL_COLS]; /* scales, then minima or Q6_K's second scales */
 };
 
@@ -272,7 +271,6 @@ static ALWAYS_INLINE void run_last_tile(enum form form, bool has_min, bool is_re
 
 struct product {
     const struct weight *w;
-    const struct act *x;
     struct pack_layout layout;
 };
 
@@ -375,7 +373,7 @@ static void matmul_int8(const struct weight *w, const struct act *x, size_t pane
                         size_t panel_end, enum matmul_mode mode, float *y, size_t y_stride)
 {
     _Alignas(32) float acc[BAND_ROWS][PANEL_COLS];
-    const struct product product = {.w = w, .x = x, .layout = pack_layout_of(w->type)};
+    const struct product product = {.w = w, .layout = pack_layout_of(w->type)};
     const panel_fn run = panel_of(w->type);
     for (size_t row = 0; row < x->n_rows; row += BAND_ROWS) {
         const struct rows r = rows_of(x, row, acc);

@@ -43,6 +43,7 @@ struct span {
     const int8_t *q;                    /* of block begin, rows q_stride apart */
     const float *scale;                 /* the same, factor_stride */
     const int32_t *sum;
+    const float *scaled_sum;
     size_t q_stride;
     size_t factor_stride;
     size_t n_blocks;
@@ -136,13 +137,14 @@ static ALWAYS_INLINE void read_factors(enum form form, int n_rows, const struct 
             const __mmask16 mask = (__mmask16)(left >= 16 ? 0xffff : (1u << left) - 1);
             const size_t at = t * s->factor_stride + b;
             const __m512 scale = _mm512_maskz_loadu_ps(mask, s->scale + at);
-            const __m512i sum = _mm512_maskz_loadu_epi32(mask, s->sum + at);
             _mm512_storeu_ps(&f->scale[t][b], scale);
             if (form_has_min(form))
                 _mm512_storeu_ps(&f->scaled_sum[t][b],
-                                 _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum)));
+                                 _mm512_maskz_loadu_ps(mask, s->scaled_sum + at));
             else
-                _mm512_storeu_si512(&f->start[0][t][b], _mm512_mullo_epi32(sum, zero));
+                _mm512_storeu_si512(
+                    &f->start[0][t][b],
+                    _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(mask, s->sum + at), zero));
         }
         if (form == FORM_HALVES)
             read_halves(s, t, f);
@@ -381,6 +383,7 @@ static void run_span(const struct band *band, struct span s, size_t block,
         s.q = band->x->q + row * s.q_stride + block * ACT_BLOCK;
         s.scale = band->x->scale + row * s.factor_stride + block;
         s.sum = band->x->sum + row * s.factor_stride + block;
+        s.scaled_sum = band->x->scaled_sum + row * s.factor_stride + block;
         tiles[n - 1](&s, block == 0, sums + t);
         s.prefetch_bytes = 0;
     }

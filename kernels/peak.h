@@ -18,7 +18,9 @@ enum { PEAK_THREADS_MAX = 256 };
  * with ERR_STATE or ERR_NOMEM when the system refuses a thread or the memory.
  *
  * peak_int8: multiplications and additions (2 per product) of the byte dot product that isa
- * uses: vpdpbusd with avx512, vpmaddubsw + vpmaddwd + vpaddd with avx2, plain C with ref.
+ * uses: vpdpbusd with avx512, vpmaddubsw + vpmaddwd + vpaddd with avx2, plain C with ref. It is
+ * that of any bytes: products of 4-bit codes, whose sums need widening less often on AVX2, can
+ * be faster.
  * peak_f32: the same of float32 fused multiply-adds; with ref a product and a sum.
  * peak_read: bytes read from memory, one stream of 256 MiB per thread, more
  * than a core's share of any cache.

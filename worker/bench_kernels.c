@@ -24,6 +24,7 @@
 #include "base/limits.h"
 #include "base/rng.h"
 #include "bench.h"
+#include "bench_median.h"
 #include "engine/memory.h"
 #include "peak.h"
 
@@ -60,10 +61,6 @@ static const struct {
 
 #define N(array) (sizeof(array) / sizeof(array)[0])
 
-struct median {
-    double value, spread; /* (greatest - smallest) / median */
-};
-
 struct figure {
     const char *op, *type;
     size_t n_rows, n_cols, n_outs; /* attention: queries, keys, 0 */
@@ -91,19 +88,6 @@ static void name_figure(const struct figure *f, char *out, size_t capacity)
 }
 
 /* ------------------------------------------------------------------ measuring */
-
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static struct median median_of(double *values, size_t n)
-{
-    qsort(values, n, sizeof values[0], compare_doubles);
-    const double median = values[n / 2];
-    return (struct median){median, (values[n - 1] - values[0]) / median};
-}
 
 /* What the instructions of a figure do at most, from the peaks of its kinds. */
 static int read_peak(const struct kernel_bench *b, double byte_share, double *rate,

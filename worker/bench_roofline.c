@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/rng.h"
 #include "bench.h"
+#include "bench_median.h"
 #include "peak.h"
 #include "roofline.h"
 #include "setup.h"
@@ -176,12 +177,6 @@ static int time_decode(struct bench *b, size_t n, const struct roofline_peaks *p
 
 /* ------------------------------------------------------------------ figures */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static int read_peaks(const struct bench *b, struct roofline_peaks *out, struct err *e)
 {
     const size_t threads = engine_plan(b->engine).n_threads;
@@ -194,6 +189,7 @@ static int measure(struct bench *b, size_t n, struct figure *out, struct err *e)
 {
     double ratios[REPEATS_MAX], speeds[REPEATS_MAX], roofs[REPEATS_MAX];
     struct sample s = {0};
+    size_t n_read_bound = 0;
     for (size_t i = 0; i < b->repeats; i++) {
         struct roofline_peaks peaks;
         TRY(read_peaks(b, &peaks, e));
@@ -201,17 +197,15 @@ static int measure(struct bench *b, size_t n, struct figure *out, struct err *e)
         ratios[i] = s.roofline_s / s.seconds;
         speeds[i] = s.tokens / s.seconds;
         roofs[i] = s.tokens / s.roofline_s;
+        n_read_bound += s.is_read_bound;
     }
-    qsort(ratios, b->repeats, sizeof ratios[0], compare_doubles);
-    qsort(speeds, b->repeats, sizeof speeds[0], compare_doubles);
-    qsort(roofs, b->repeats, sizeof roofs[0], compare_doubles);
-    const size_t middle = b->repeats / 2;
+    const struct median ratio = median_of(ratios, b->repeats);
     *out = (struct figure){.sequences = n,
-                           .tok_s = speeds[middle],
-                           .roofline_tok_s = roofs[middle],
-                           .ratio = ratios[middle],
-                           .spread = (ratios[b->repeats - 1] - ratios[0]) / ratios[middle],
-                           .is_read_bound = s.is_read_bound};
+                           .tok_s = median_of(speeds, b->repeats).value,
+                           .roofline_tok_s = median_of(roofs, b->repeats).value,
+                           .ratio = ratio.value,
+                           .spread = ratio.spread,
+                           .is_read_bound = 2 * n_read_bound > b->repeats};
     return 0;
 }
 

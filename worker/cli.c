@@ -68,7 +68,7 @@ static const struct common_option common_options[OPT_COUNT] = {
     [OPT_LEVER] = {CLI_LEVERS, "lever", 0, "LEVER", "the setting that is off and on in turn"},
     [OPT_EXPERIMENT] = {CLI_LEVERS, "experiment", 0, "NAME",
                         "ready-made jobs instead of a file"},
-    [OPT_REPEATS] = {CLI_LEVERS, "repeats", 0, "N", "how often off and on are measured"},
+    [OPT_REPEATS] = {CLI_LEVERS, "repeats", 0, "N", "how often each is measured"},
     [OPT_SWEEP] = {CLI_LEVERS, "sweep", 0, NULL, "measure step budgets instead of off and on"},
     [OPT_LIFT] = {CLI_LIFT, "lift-documents", 0, NULL,
                   "send long documents once, and refer to them"},

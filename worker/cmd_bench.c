@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "bench.h"
+#include "bench_median.h"
 #include "cli.h"
 #include "peak.h"
 #include "setup.h"
@@ -122,12 +123,6 @@ static int time_decode(struct bench *b, size_t n, double *seconds, size_t *token
     return drain(b, e);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static int measure(struct bench *b, size_t n, struct figure *out, struct err *e)
 {
     const size_t threads = engine_plan(b->engine).n_threads;
@@ -143,15 +138,14 @@ static int measure(struct bench *b, size_t n, struct figure *out, struct err *e)
             TRY(time_decode(b, n, &seconds, &tokens, e));
         tok_s[i] = (double)tokens / seconds;
     }
-    qsort(tok_s, REPEATS, sizeof tok_s[0], compare_doubles);
-    qsort(peaks, REPEATS, sizeof peaks[0], compare_doubles);
-    qsort(reads, REPEATS, sizeof reads[0], compare_doubles);
     const double weights = b->layer_weights + (n == 0 ? 0 : b->head_weights);
-    const double speed = tok_s[REPEATS / 2];
-    *out = (struct figure){
-        .sequences = n, .tok_s = speed, .peak_ratio = 2 * weights * speed / peaks[REPEATS / 2]};
+    const double speed = median_of(tok_s, REPEATS).value;
+    *out = (struct figure){.sequences = n,
+                           .tok_s = speed,
+                           .peak_ratio = 2 * weights * speed / median_of(peaks, REPEATS).value};
     if (n > 0)
-        out->bandwidth_ratio = b->read_bytes * speed / (double)n / reads[REPEATS / 2];
+        out->bandwidth_ratio =
+            b->read_bytes * speed / (double)n / median_of(reads, REPEATS).value;
     return 0;
 }
 

@@ -31,10 +31,12 @@ def kernel_limit(figure):
 
 def check_complete(bench):
     assert bench["repeats"] >= REPEATS_MIN, f"{bench['repeats']} repeats"
-    seen = {(f["op"], f["type"], f["rows"]) for f in bench["figures"]}
-    wanted = {("product", t, r) for t in BYTE_TYPES for r in (1, 2, 4, 8, 32, 128, 256)}
-    wanted |= {("product", t, 128) for t in FLOAT_TYPES}
-    wanted |= {("attention", t, 96) for t in ("bf16", "f32", "int8")}
+    assert bench["kernels"] != "ref", "plain C was measured against plain C"
+    seen = {(f["op"], f["type"], f["rows"], f.get("inputs")) for f in bench["figures"]}
+    wanted = {("product", t, r, k) for t in BYTE_TYPES for r in (1, 2, 4, 8, 32, 128, 256)
+              for k in (576, 1536)}
+    wanted |= {("product", t, 128, k) for t in FLOAT_TYPES for k in (576, 1536)}
+    wanted |= {("attention", t, 96, None) for t in ("bf16", "f32", "int8")}
     assert wanted <= seen, f"not measured: {sorted(wanted - seen)}"
 
 

@@ -20,8 +20,8 @@
 static const enum quant_type TYPES[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0,
                                         QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0,
                                         QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL};
-static const size_t ROWS[] = {0, 1, 2, 3, 4, 5, 6, 7, 13, 33, 67};
-static const size_t OUTPUTS[] = {1, 15, 16, 17, 48, 320};
+static const size_t ROWS[] = {0, 1, 2, 3, 4, 5, 6, 7, 13, 33, 64, 67, 130};
+static const size_t OUTPUTS[] = {1, 8, 15, 16, 24, 48, 320};
 static const size_t INPUTS[] = {32, 64, 256, 512, 576};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -531,12 +531,15 @@ static void quantize_fills_its_rows_and_columns_and_no_others(void **state)
         memset(x.q, 0x55, 4 * 128);
         memset(x.scale, 0x55, 16 * sizeof *x.scale);
         memset(x.sum, 0x55, 16 * sizeof *x.sum);
+        memset(x.scaled_sum, 0x55, 16 * sizeof *x.scaled_sum);
         twins[i].quantize(&x, 1, 3, 32, 96);
         for (size_t b = 0; b < 16; b++) {
             const bool is_inside = b / 4 >= 1 && b / 4 < 3 && b % 4 >= 1 && b % 4 < 3;
-            uint32_t scale;
+            uint32_t scale, scaled_sum;
             memcpy(&scale, &x.scale[b], sizeof scale);
+            memcpy(&scaled_sum, &x.scaled_sum[b], sizeof scaled_sum);
             assert_int_equal(scale != 0x55555555, is_inside);
+            assert_int_equal(scaled_sum != 0x55555555, is_inside);
             assert_int_equal(x.sum[b] != 0x55555555, is_inside);
             for (size_t j = 0; !is_inside && j < ACT_BLOCK; j++)
                 assert_int_equal(x.q[b * ACT_BLOCK + j], 0x55);

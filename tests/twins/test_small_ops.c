@@ -414,6 +414,7 @@ static void kv_write_has_the_same_bits_in_every_twin(void **state)
         for (size_t slot = 0; slot < 32; slot++) {
             check_kv_write_twins(KV_BF16, head_dims[i], slot, 6 * 0x3f00);
             check_kv_write_twins(KV_F32, head_dims[i], slot, 6 * 0x3f00);
+            check_kv_write_twins(KV_INT8, head_dims[i], slot, 6 * 0x3f00);
         }
     for (size_t from = 0; from < 6 * 0x10000; from += 2 * 256)
         check_kv_write_twins(KV_BF16, 256, from / 512 % 32, from);

@@ -20,22 +20,29 @@ struct timer {
     size_t next_layer;
 };
 
-/* A run takes other layers than the one before, so that their weights come from where those of
- * a whole step come from, and not from the cache. */
-static int64_t time_step(struct timer *t, size_t n_rows)
+static int64_t run_layers(const struct timer *t, size_t n_rows, size_t begin, size_t n)
 {
     struct step_segment segment = {.seq = t->seq, .n_rows = n_rows};
     const struct step_plan plan = {.segments = &segment, .n_segments = 1, .n_rows = n_rows};
     const int64_t began_us = clock_mono_us();
-    forward_run_layers(t->f, &plan, t->next_layer, t->n_timed);
-    const int64_t spent_us = clock_mono_us() - began_us;
+    forward_run_layers(t->f, &plan, begin, n);
+    return clock_mono_us() - began_us;
+}
+
+/* A run takes other layers than the one before, so that their weights come from where those of
+ * a whole step come from, and not from the cache. */
+static int64_t time_step(struct timer *t, size_t n_rows)
+{
+    const int64_t spent_us = run_layers(t, n_rows, t->next_layer, t->n_timed);
     t->next_layer = (t->next_layer + t->n_timed) % t->n_layers;
     const int64_t us = spent_us * (int64_t)t->n_layers / (int64_t)t->n_timed;
     return us > 0 ? us : 1;
 }
 
+/* Every size is timed on the same layers: those of a model need not cost the same. */
 static int64_t time_best(struct timer *t, size_t n_rows)
 {
+    t->next_layer = 0;
     int64_t best_us = time_step(t, n_rows);
     for (int i = 1; i < REPEATS; i++) {
         const int64_t us = time_step(t, n_rows);
@@ -52,7 +59,8 @@ static bool gains(size_t rows_a, int64_t us_a, size_t rows_b, int64_t us_b)
 
 static void measure(struct timer *t, size_t n_rows_max, struct calibration *out)
 {
-    time_step(t, size_min(n_rows_max, FIRST_ROWS)); /* touches memory */
+    /* Memory that nobody has touched yet would cost the first size most. */
+    run_layers(t, size_min(n_rows_max, FIRST_ROWS), 0, t->n_layers);
     for (size_t n = FIRST_ROWS; n <= n_rows_max && out->n_points < CALIBRATION_POINTS_MAX;
          n *= 2) {
         const int64_t us = time_best(t, n);

@@ -89,7 +89,8 @@ void kvpool_share_page(struct kvpool *pool, int32_t page)
 }
 
 #ifdef SHEAF_DEBUG
-/* All bits set is a NaN in both element types: a read of a freed page shows at once. */
+/* All bits set is a NaN in float elements and in the scales of int8: a read of a freed page
+ * shows at once. */
 static void poison(struct kvpool *pool, int32_t page)
 {
     for (size_t layer = 0; layer < pool->shape.n_layers; layer++)
