@@ -17,10 +17,11 @@
 
 #include <math.h>
 
+#include "inline_int.h"
 #include "kernels_int.h"
 #include "kv_int.h"
 
-#define ATTEND_INLINE static inline __attribute__((always_inline))
+#define ATTEND_INLINE static ALWAYS_INLINE
 
 enum {
     /* Distance of a tile's query rows: odd in cache lines, so that they spread over the sets.

@@ -4,12 +4,9 @@
 
 #include <immintrin.h>
 
+#include "inline_int.h"
 #include "kernels.h"
 #include "pack_int.h"
-
-#define ALWAYS_INLINE     inline __attribute__((always_inline))
-#define UNROLL_TEXT(text) _Pragma(#text)
-#define UNROLL(n)         UNROLL_TEXT(GCC unroll n)
 
 /*
  * Keeps the order of additions: left alone, the compiler adds the products of a tile as a tree

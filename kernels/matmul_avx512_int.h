@@ -5,12 +5,9 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "inline_int.h"
 #include "kernels.h"
 #include "pack_int.h"
-
-#define ALWAYS_INLINE     inline __attribute__((always_inline))
-#define UNROLL_TEXT(text) _Pragma(#text)
-#define UNROLL(n)         UNROLL_TEXT(GCC unroll n)
 
 /* Where the outputs of one panel go, from some row on. */
 struct output {
