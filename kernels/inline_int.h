@@ -1,7 +1,7 @@
 /*
  * How a twin gets a function of its own for each form and size of a tile: everything is inlined
- * with constants. Under AddressSanitizer there is one function for all of them instead, the same
- * source with the sizes as variables: inlined, they take minutes to compile there.
+ * with constants. Under AddressSanitizer there is one function for all of them instead, the
+ * same source with the sizes as variables: inlined, they take minutes to compile there.
  */
 #ifndef SHEAF_INLINE_INT_H
 #define SHEAF_INLINE_INT_H

@@ -65,7 +65,7 @@ sql int8.db "SELECT count(*) FROM v_jobs WHERE status = 'succeeded'" 4
 
 it 'refuses a KV type that it does not have and names those it has'
 run sheaf run -i in.jsonl -o int4.jsonl --db int4.db --kv-type int4
-code_is 2
+code_is 78
 err_has 'bf16, int8, f32'
 
 it 'answers the good jobs and exits 1 when one line is broken'
