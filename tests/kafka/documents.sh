@@ -12,7 +12,7 @@ work() {
 }
 # The same in the background, as process $worker.
 start_work() {
-    : >work.log # now: the worker may be a while in coming to it, and a log of another lies there
+    : >work.log # now: the worker may be a while in coming to it, and an old log lies there
     "$SHEAF" work -b "$broker" -t "$1.jobs" --results-topic "$1.results" -G "$1" --db "$1.db" \
         --documents-topic "$1.documents" --exit-when-empty "${@:2}" 2>work.log &
     worker=$!
