@@ -37,12 +37,5 @@ static void quantize_block(const float *x, int8_t *q, float *scale, int32_t *sum
 void quantize_avx512(struct act *x, size_t row_begin, size_t row_end, size_t col_begin,
                      size_t col_end)
 {
-    const size_t row_blocks = x->n_cols / ACT_BLOCK;
-    for (size_t t = row_begin; t < row_end; t++)
-        for (size_t i = col_begin / ACT_BLOCK; i < col_end / ACT_BLOCK; i++) {
-            const size_t b = t * row_blocks + i;
-            quantize_block(x->f32 + b * ACT_BLOCK, x->q + b * ACT_BLOCK, &x->scale[b],
-                           &x->sum[b]);
-            x->scaled_sum[b] = x->scale[b] * (float)x->sum[b];
-        }
+    quantize_blocks(quantize_block, x, row_begin, row_end, col_begin, col_end);
 }

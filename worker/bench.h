@@ -1,7 +1,7 @@
 /*
- * The kinds of `sheaf bench` that have files of their own; most of this is what `sheaf bench
- * levers` is made of: a set of jobs, and a half, which is that set answered
- * once by an engine of its own.
+ * The kinds of `sheaf bench` that have files of their own. Most of this is what `sheaf bench
+ * levers` is made of: a set of jobs, and a half, which is that set answered once by an engine
+ * of its own.
  *
  * Jobs go through parser, template and tokenizer before the clock starts; in a half they go
  * through the read-ahead window and the engine as in a worker, but nothing is stored or

@@ -17,6 +17,7 @@
 #include "bench_median.h"
 #include "cli.h"
 #include "peak.h"
+#include "roofline.h"
 #include "setup.h"
 
 enum { REPEATS = 3, DECODE_SIZES = 3, PROMPT_TOKENS = 512 };
@@ -41,13 +42,9 @@ struct figure {
 
 static void count_weights(struct bench *b)
 {
-    const struct model_config *c = &b->model->config;
-    const double q = (double)(c->n_heads * c->head_dim);
-    const double kv = (double)(c->n_kv_heads * c->head_dim);
-    const double dim = (double)c->dim;
-    const double layer = dim * (q + 2 * kv) + q * dim + 3 * dim * (double)c->ffn_dim;
-    b->layer_weights = layer * (double)c->n_layers;
-    b->head_weights = dim * (double)c->n_vocab;
+    const struct roofline_model m = roofline_count(b->model, true);
+    b->layer_weights = m.layer_byte_weights + m.layer_float_weights;
+    b->head_weights = m.head_byte_weights + m.head_float_weights;
     b->read_bytes = (double)engine_plan(b->engine).weights_bytes;
 }
 
