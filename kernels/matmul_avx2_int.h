@@ -38,8 +38,8 @@ static inline struct output output_of(const struct weight *w, size_t panel, int 
  */
 static inline void store_part(const struct output *out, float *y, __m256 sum)
 {
-    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)out->n_outputs), lanes);
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)out->n_outputs), lane);
     if (out->mode == MATMUL_ADD)
         sum = _mm256_add_ps(_mm256_maskload_ps(y, mask), sum);
     _mm256_maskstore_ps(y, mask, sum);

@@ -1,24 +1,16 @@
-/*
- * Products in float32, AVX2: float weights, and any weights with float activations. The inputs
- * of a block become floats in a tile on the stack, [32 inputs][16 outputs], which serves up to
- * 4 rows whose 8 sums stay in registers.
- */
+/* How AVX2 widens weights for products in float32; the products: matmul_float_lanes.h. */
 #include <immintrin.h>
 
 #include "kernels_int.h"
+#include "lanes_avx2.h"
 #include "matmul_avx2_int.h"
 #include "pack_int.h"
 #include "quant_int.h"
 
-enum { TILE_ROWS = 4 };
+/* 12 sums of 8 floats, 2 weights, an activation. */
+enum { MATMUL_TILE_ROWS = 6, MATMUL_TILE_PANELS = 1 };
 
-struct tile {
-    enum quant_type type;
-    const struct pack_layout *layout; /* NULL: float weights */
-    const uint8_t *panel;
-    const float *x;
-    size_t n_cols;
-};
+#include "matmul_float_lanes.h"
 
 static __m256i load_codes(const struct pack_layout *layout, const uint8_t *codes, int quad,
                           int half)
@@ -48,7 +40,7 @@ static __m256i level_of(const struct pack_layout *layout, __m256i codes, int j)
 }
 
 static void dequantize_block(const struct pack_layout *layout, const uint8_t *codes,
-                             float value[ACT_BLOCK][PANEL_COLS])
+                             float (*value)[PANEL_COLS])
 {
     const uint8_t *factors = codes + layout->codes_bytes;
     for (int at = 0; at < 2 * PACK_QUADS; at++) {
@@ -77,7 +69,7 @@ static __m256 widen(enum quant_type type, const uint8_t *at)
 }
 
 static void widen_floats(enum quant_type type, const uint8_t *panel, size_t k, size_t n,
-                         float value[ACT_BLOCK][PANEL_COLS])
+                         float (*value)[PANEL_COLS])
 {
     const size_t elem_bytes = type == QUANT_F32 ? 4 : 2;
     const uint8_t *at = panel + k * PANEL_COLS * elem_bytes;
@@ -85,65 +77,8 @@ static void widen_floats(enum quant_type type, const uint8_t *panel, size_t k, s
         _mm256_store_ps(&value[0][0] + i, widen(type, at + i * elem_bytes));
 }
 
-static ALWAYS_INLINE void run_tile(int n_rows, const struct tile *tile,
-                                   const struct output *out /* [2] */)
-{
-    __attribute__((aligned(32))) float value[ACT_BLOCK][PANEL_COLS];
-    __m256 acc[2][TILE_ROWS];
-    UNROLL(4)
-    for (int t = 0; t < n_rows; t++)
-        acc[0][t] = acc[1][t] = _mm256_setzero_ps();
-    for (size_t k = 0; k < tile->n_cols; k += ACT_BLOCK) {
-        const size_t n = tile->n_cols - k < ACT_BLOCK ? tile->n_cols - k : (size_t)ACT_BLOCK;
-        const struct pack_layout *layout = tile->layout;
-        if (layout)
-            dequantize_block(layout, tile->panel + k / ACT_BLOCK * layout->block_bytes, value);
-        else
-            widen_floats(tile->type, tile->panel, k, n, value);
-        for (size_t i = 0; i < n; i++) {
-            const __m256 low = _mm256_load_ps(value[i]);
-            const __m256 high = _mm256_load_ps(value[i] + HALF_COLS);
-            UNROLL(4)
-            for (int t = 0; t < n_rows; t++) {
-                const __m256 x = _mm256_set1_ps(tile->x[(size_t)t * tile->n_cols + k + i]);
-                acc[0][t] = _mm256_fmadd_ps(x, low, acc[0][t]);
-                acc[1][t] = _mm256_fmadd_ps(x, high, acc[1][t]);
-            }
-        }
-    }
-    UNROLL(4)
-    for (int t = 0; t < n_rows; t++) {
-        store_row(&out[0], (size_t)t, acc[0][t]);
-        store_row(&out[1], (size_t)t, acc[1][t]);
-    }
-}
-
-static void run_rows(size_t n_rows, const struct tile *tile, const struct output *out)
-{
-    switch (n_rows) {
-    case 1: run_tile(1, tile, out); break;
-    case 2: run_tile(2, tile, out); break;
-    case 3: run_tile(3, tile, out); break;
-    default: run_tile(4, tile, out); break;
-    }
-}
-
 void matmul_float_avx2(const struct weight *w, const struct act *x, size_t panel_begin,
                        size_t panel_end, enum matmul_mode mode, float *y, size_t y_stride)
 {
-    const bool is_float = quant_is_float(w->type);
-    const struct pack_layout layout =
-        is_float ? (struct pack_layout){0} : pack_layout_of(w->type);
-    struct tile tile = {
-        .type = w->type, .layout = is_float ? NULL : &layout, .n_cols = w->n_cols};
-    for (size_t p = panel_begin; p < panel_end; p++) {
-        tile.panel = w->data + p * w->panel_bytes;
-        for (size_t t = 0; t < x->n_rows; t += TILE_ROWS) {
-            const size_t left = x->n_rows - t;
-            const struct output out[2] = {output_of(w, p, 0, t, mode, y, y_stride),
-                                          output_of(w, p, 1, t, mode, y, y_stride)};
-            tile.x = x->f32 + t * w->n_cols;
-            run_rows(left < TILE_ROWS ? left : TILE_ROWS, &tile, out);
-        }
-    }
+    matmul_float(w, x, panel_begin, panel_end, mode, y, y_stride);
 }

@@ -1,25 +1,16 @@
-/*
- * Products in float32, AVX-512: float weights, and any weights with float activations. The
- * inputs of a block become floats in a tile on the stack, [32 inputs][16 outputs], which
- * serves up to 24 rows whose sums stay in registers within the block. One multiply-add per
- * load of an activation: bound by the load ports at about half of the fma peak.
- */
+/* How AVX-512 widens weights for products in float32; the products: matmul_float_lanes.h. */
 #include <immintrin.h>
 
 #include "kernels_int.h"
+#include "lanes_avx512.h"
 #include "matmul_avx512_int.h"
 #include "pack_int.h"
 #include "quant_int.h"
 
-enum { TILE_ROWS = 24 };
+/* 24 sums, 2 weights, an activation: 14 loads feed 24 multiply-adds. */
+enum { MATMUL_TILE_ROWS = 12, MATMUL_TILE_PANELS = 2 };
 
-struct job {
-    enum quant_type type;
-    const struct pack_layout *layout; /* NULL: float weights */
-    const uint8_t *panel;
-    const float *x;
-    size_t n_cols;
-};
+#include "matmul_float_lanes.h"
 
 static __m512i load_codes(const struct pack_layout *layout, const uint8_t *codes, int quad)
 {
@@ -42,7 +33,7 @@ static __m512i level_of(const struct pack_layout *layout, __m512i codes, int j)
 }
 
 static void dequantize_block(const struct pack_layout *layout, const uint8_t *codes,
-                             float value[ACT_BLOCK][PANEL_COLS])
+                             float (*value)[PANEL_COLS])
 {
     const uint8_t *factors = codes + layout->codes_bytes;
     const int last = layout->n_scales - 1;
@@ -61,7 +52,7 @@ static void dequantize_block(const struct pack_layout *layout, const uint8_t *co
 }
 
 static void widen_floats(enum quant_type type, const uint8_t *panel, size_t k, size_t n,
-                         float value[ACT_BLOCK][PANEL_COLS])
+                         float (*value)[PANEL_COLS])
 {
     const size_t elem_bytes = type == QUANT_F32 ? 4 : 2;
     const uint8_t *at = panel + k * PANEL_COLS * elem_bytes;
@@ -78,71 +69,8 @@ static void widen_floats(enum quant_type type, const uint8_t *panel, size_t k, s
     }
 }
 
-static ALWAYS_INLINE void run_tile(int n_rows, const struct job *job, const struct output *out)
-{
-    __attribute__((aligned(64))) float value[ACT_BLOCK][PANEL_COLS];
-    __m512 acc[TILE_ROWS];
-    UNROLL(24)
-    for (int t = 0; t < n_rows; t++)
-        acc[t] = _mm512_setzero_ps();
-    for (size_t k = 0; k < job->n_cols; k += ACT_BLOCK) {
-        const size_t n = job->n_cols - k < ACT_BLOCK ? job->n_cols - k : ACT_BLOCK;
-        if (job->layout)
-            dequantize_block(job->layout, job->panel + k / ACT_BLOCK * job->layout->block_bytes,
-                             value);
-        else
-            widen_floats(job->type, job->panel, k, n, value);
-        const float *x = job->x + k;
-        for (size_t i = 0; i < n; i++) {
-            const __m512 w = _mm512_load_ps(value[i]);
-            UNROLL(24)
-            for (int t = 0; t < n_rows; t++)
-                acc[t] =
-                    _mm512_fmadd_ps(_mm512_set1_ps(x[(size_t)t * job->n_cols + i]), w, acc[t]);
-        }
-    }
-    UNROLL(24)
-    for (int t = 0; t < n_rows; t++)
-        store_row(out, (size_t)t, acc[t]);
-}
-
-static void run_rows(size_t n_rows, const struct job *job, const struct output *out)
-{
-    switch (n_rows) {
-    case 1: run_tile(1, job, out); break;
-    case 2: run_tile(2, job, out); break;
-    case 4: run_tile(4, job, out); break;
-    case 8: run_tile(8, job, out); break;
-    default: run_tile(TILE_ROWS, job, out); break;
-    }
-}
-
-static size_t tile_rows(size_t n_rows)
-{
-    if (n_rows >= TILE_ROWS)
-        return TILE_ROWS;
-    return n_rows >= 8 ? 8 : n_rows >= 4 ? 4 : n_rows >= 2 ? 2 : 1;
-}
-
 void matmul_float_avx512(const struct weight *w, const struct act *x, size_t panel_begin,
                          size_t panel_end, enum matmul_mode mode, float *y, size_t y_stride)
 {
-    const bool is_float = quant_is_float(w->type);
-    const struct pack_layout layout =
-        is_float ? (struct pack_layout){0} : pack_layout_of(w->type);
-    for (size_t p = panel_begin; p < panel_end; p++) {
-        size_t n;
-        for (size_t t = 0; t < x->n_rows; t += n) {
-            n = tile_rows(x->n_rows - t);
-            const struct job job = {
-                .type = w->type,
-                .layout = is_float ? NULL : &layout,
-                .panel = w->data + p * w->panel_bytes,
-                .x = x->f32 + t * w->n_cols,
-                .n_cols = w->n_cols,
-            };
-            const struct output out = output_of(w, p, t, mode, y, y_stride);
-            run_rows(n, &job, &out);
-        }
-    }
+    matmul_float(w, x, panel_begin, panel_end, mode, y, y_stride);
 }
