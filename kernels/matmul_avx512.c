@@ -1,20 +1,17 @@
 /*
  * Products of quantised weights with int8 activations, AVX-512 VNNI.
  *
- * A tile is up to 6 rows against 2 panels: 12 integer and 12 float sums stay in registers, a
- * weight vector serves 6 rows, a 4-byte broadcast of activations serves 2 panels. Twelve
- * chains cover the latency of the dot instruction. Per row, panel and block that is 8 dot
- * instructions, a conversion, a product of scales and a fused multiply-add (two with minima):
- * where all of them share two ports the limit is 8 / 11 (8 / 12) of the dot peak.
+ * A tile is up to 12 rows against 2 panels, whose 24 integer sums stay in registers: a weight
+ * vector serves 12 rows, a 4-byte broadcast of activations serves 2 panels. The float sums are
+ * read and written once a block in memory; those of up to 6 rows stay in registers too. Per
+ * row, panel and block that is 8 dot instructions, a conversion, a product of scales and a
+ * fused multiply-add (two with minima): where all of them share two ports the limit is 8 / 11
+ * (8 / 12) of the dot peak.
  *
  * Few rows take 4-bit codes apart in registers; up to about 4 the bound is the stream of
  * weights, so the first tile prefetches the next panels. From EXPAND_ROWS on, 4-bit blocks are
  * first expanded to bytes in a buffer on the stack, a chunk of K at a time; sums wait in memory
  * between chunks.
- *
- * Xeon model 207, K = 576, weights in cache, one thread: Q8_0 59 %, Q4_1 58 % of the dot peak
- * at 96 rows. Tried and slower there: 16 rows against 1 panel with the unpacked block in 8
- * registers, a broadcast per dot instruction and 4 chains: 47 %.
  */
 #include <immintrin.h>
 
@@ -25,7 +22,9 @@
 
 enum {
     CHUNK_BLOCKS = 32,
-    TILE_ROWS = 6,
+    TILE_ROWS = 12,
+    KEPT_ROWS = 6, /* rows of a tile whose sums stay in registers */
+    ROW_GROUP = 3, /* rows of a tile that one pointer reaches */
     TILE_PANELS = 2,
     EXPAND_ROWS = 40, /* from here on, expanding codes once pays */
     WAIT_ROWS = 96,   /* rows whose sums wait between chunks */
@@ -127,10 +126,16 @@ static ALWAYS_INLINE void read_halves(const struct span *s, size_t t, struct fac
     }
 }
 
+/* -zero * sum, a shift because the zero of every type without minima is a power of two. */
+static ALWAYS_INLINE __m512i starts(const struct pack_layout *layout, __m512i sums)
+{
+    const __m512i log2_zero = _mm512_set1_epi32(__builtin_ctz((unsigned)layout->zero));
+    return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_sllv_epi32(sums, log2_zero));
+}
+
 static ALWAYS_INLINE void read_factors(enum form form, int n_rows, const struct span *s,
                                        struct factors *f)
 {
-    const __m512i zero = _mm512_set1_epi32(-s->layout->zero);
     for (size_t t = 0; t < (size_t)n_rows; t++) {
         for (size_t b = 0; b < s->n_blocks; b += 16) {
             const size_t left = s->n_blocks - b;
@@ -144,7 +149,7 @@ static ALWAYS_INLINE void read_factors(enum form form, int n_rows, const struct 
             else
                 _mm512_storeu_si512(
                     &f->start[0][t][b],
-                    _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(mask, s->sum + at), zero));
+                    starts(s->layout, _mm512_maskz_loadu_epi32(mask, s->sum + at)));
         }
         if (form == FORM_HALVES)
             read_halves(s, t, f);
@@ -154,12 +159,14 @@ static ALWAYS_INLINE void read_factors(enum form form, int n_rows, const struct 
 /* ---- tiles */
 
 /* dot += one quad of every row with one vector of every panel. */
-static ALWAYS_INLINE void dot_quad(int n_panels, int n_rows, const __m512i *w, const int8_t *q,
-                                   size_t q_stride, __m512i (*dot)[TILE_ROWS])
+static ALWAYS_INLINE void dot_quad(int n_panels, int n_rows, const __m512i *w,
+                                   const int8_t *const *q, size_t at, size_t q_stride,
+                                   __m512i (*dot)[TILE_ROWS])
 {
-    UNROLL(6)
+    UNROLL(12)
     for (int t = 0; t < n_rows; t++) {
-        const __m512i x = broadcast_quad(q + (size_t)t * q_stride);
+        const __m512i x =
+            broadcast_quad(q[t / ROW_GROUP] + (size_t)(t % ROW_GROUP) * q_stride + at);
         UNROLL(2)
         for (int p = 0; p < n_panels; p++)
             dot[p][t] = _mm512_dpbusd_epi32(dot[p][t], w[p], x);
@@ -169,7 +176,7 @@ static ALWAYS_INLINE void dot_quad(int n_panels, int n_rows, const __m512i *w, c
 /* Quads [begin, end) of a block; those of a 4-bit block come in pairs from its four vectors. */
 static ALWAYS_INLINE void dot_quads(enum form form, int n_panels, int n_rows, int begin,
                                     int end, const struct span *s, const uint8_t *const *codes,
-                                    const int8_t *q, __m512i (*dot)[TILE_ROWS])
+                                    const int8_t *const *q, __m512i (*dot)[TILE_ROWS])
 {
     UNROLL(8)
     for (int quad = begin; quad < end; quad++) {
@@ -182,9 +189,10 @@ static ALWAYS_INLINE void dot_quads(enum form form, int n_panels, int n_rows, in
             else
                 low[p] = _mm512_loadu_si512(codes[p] + quad * 64);
         }
-        dot_quad(n_panels, n_rows, low, q + quad * 4, s->q_stride, dot);
+        const size_t at = (size_t)quad * 4;
+        dot_quad(n_panels, n_rows, low, q, at, s->q_stride, dot);
         if (form_is_packed(form))
-            dot_quad(n_panels, n_rows, high, q + quad * 4 + 16, s->q_stride, dot);
+            dot_quad(n_panels, n_rows, high, q, at + 16, s->q_stride, dot);
     }
 }
 
@@ -196,8 +204,9 @@ static ALWAYS_INLINE void prefetch_block(const struct span *s, const uint8_t *bl
 
 /* One part of a block (all of it, or one half in Q6_K): the integers, then their scales. */
 static ALWAYS_INLINE void add_part(enum form form, int n_panels, int n_rows, int part,
-                                   const struct span *s, const uint8_t *const *codes, size_t b,
-                                   const struct factors *f, __m512 (*acc)[TILE_ROWS])
+                                   const struct span *s, const uint8_t *const *codes,
+                                   const int8_t *const *q, size_t b, const struct factors *f,
+                                   __m512 (*acc)[TILE_PANELS])
 {
     const int begin = part * (PACK_QUADS / 2);
     const int n_quads =
@@ -205,73 +214,94 @@ static ALWAYS_INLINE void add_part(enum form form, int n_panels, int n_rows, int
     __m512i dot[TILE_PANELS][TILE_ROWS];
     UNROLL(2)
     for (int p = 0; p < n_panels; p++) {
-        UNROLL(6)
+        UNROLL(12)
         for (int t = 0; t < n_rows; t++)
             dot[p][t] = form_has_min(form) ? _mm512_setzero_si512()
                                            : _mm512_set1_epi32(f->start[part][t][b]);
     }
-    dot_quads(form, n_panels, n_rows, begin, begin + n_quads, s, codes, s->q + b * ACT_BLOCK,
-              dot);
+    dot_quads(form, n_panels, n_rows, begin, begin + n_quads, s, codes, q, dot);
     UNROLL(2)
     for (int p = 0; p < n_panels; p++) {
         const uint8_t *factors = codes[p] + s->layout->codes_bytes;
         const __m512 w_scale = load_factors(s->layout->factors, factors, part);
-        UNROLL(6)
+        const __m512 w_min = form_has_min(form) ? load_factors(s->layout->factors, factors, 1)
+                                                : _mm512_setzero_ps();
+        UNROLL(12)
         for (int t = 0; t < n_rows; t++) {
             const __m512 scale = _mm512_mul_ps(w_scale, _mm512_set1_ps(f->scale[t][b]));
-            acc[p][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p][t]), scale, acc[p][t]);
+            __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p][t]), scale, acc[t][p]);
+            if (form_has_min(form))
+                sum = _mm512_fmadd_ps(w_min, _mm512_set1_ps(f->scaled_sum[t][b]), sum);
+            acc[t][p] = sum;
         }
-        if (!form_has_min(form))
-            continue;
-        const __m512 w_min = load_factors(s->layout->factors, factors, 1);
-        UNROLL(6)
-        for (int t = 0; t < n_rows; t++)
-            acc[p][t] = _mm512_fmadd_ps(w_min, _mm512_set1_ps(f->scaled_sum[t][b]), acc[p][t]);
     }
 }
 
-/* sums[t][p] += the span; they are read only when it is not the first of K. */
-static ALWAYS_INLINE void run_tile(enum form form, int n_panels, int n_rows,
-                                   const struct span *s, bool is_first,
-                                   float (*sums)[TILE_PANELS][PANEL_COLS])
+/* acc[t][p] += the span. */
+static ALWAYS_INLINE void run_blocks(enum form form, int n_panels, int n_rows,
+                                     const struct span *s, const struct factors *f,
+                                     __m512 (*acc)[TILE_PANELS])
 {
-    struct factors f;
-    __m512 acc[TILE_PANELS][TILE_ROWS];
-    read_factors(form, n_rows, s, &f);
-    UNROLL(2)
-    for (int p = 0; p < n_panels; p++) {
-        UNROLL(6)
-        for (int t = 0; t < n_rows; t++)
-            acc[p][t] = is_first ? _mm512_setzero_ps() : _mm512_load_ps(sums[t][p]);
-    }
+    const int8_t *q[TILE_ROWS / ROW_GROUP];
+    UNROLL(4)
+    for (int g = 0; g < TILE_ROWS / ROW_GROUP; g++)
+        q[g] = s->q + (size_t)(g * ROW_GROUP < n_rows ? g * ROW_GROUP : 0) * s->q_stride;
     const uint8_t *codes[TILE_PANELS] = {s->blocks[0], s->blocks[1]};
     for (size_t b = 0; b < s->n_blocks; b++) {
+        if (n_rows > KEPT_ROWS) /* or the compiler keeps a second copy of them */
+            __asm__("" : "+m"(*(__m512(*)[TILE_ROWS][TILE_PANELS])acc));
         if (s->prefetch_bytes != 0) {
             UNROLL(2)
             for (int p = 0; p < n_panels; p++)
                 prefetch_block(s, codes[p]);
         }
-        add_part(form, n_panels, n_rows, 0, s, codes, b, &f, acc);
+        add_part(form, n_panels, n_rows, 0, s, codes, q, b, f, acc);
         if (form == FORM_HALVES)
-            add_part(form, n_panels, n_rows, 1, s, codes, b, &f, acc);
+            add_part(form, n_panels, n_rows, 1, s, codes, q, b, f, acc);
+        UNROLL(4)
+        for (int g = 0; g < TILE_ROWS / ROW_GROUP; g++)
+            q[g] += ACT_BLOCK;
         UNROLL(2)
         for (int p = 0; p < n_panels; p++)
             codes[p] += s->layout->block_bytes;
     }
-    UNROLL(2)
-    for (int p = 0; p < n_panels; p++) {
-        UNROLL(6)
-        for (int t = 0; t < n_rows; t++)
-            _mm512_store_ps(sums[t][p], acc[p][t]);
+}
+
+/* sums[t][p] += the span, from 0 on when it is the first of K. */
+static ALWAYS_INLINE void run_tile(enum form form, int n_panels, int n_rows,
+                                   const struct span *s, bool is_first,
+                                   __m512 (*sums)[TILE_PANELS])
+{
+    struct factors f;
+    read_factors(form, n_rows, s, &f);
+    UNROLL(12)
+    for (int t = 0; is_first && t < n_rows; t++)
+        sums[t][0] = sums[t][1] = _mm512_setzero_ps();
+    if (n_rows > KEPT_ROWS) {
+        run_blocks(form, n_panels, n_rows, s, &f, sums);
+        return;
+    }
+    __m512 acc[TILE_ROWS][TILE_PANELS];
+    UNROLL(12)
+    for (int t = 0; t < n_rows; t++) {
+        UNROLL(2)
+        for (int p = 0; p < n_panels; p++)
+            acc[t][p] = sums[t][p];
+    }
+    run_blocks(form, n_panels, n_rows, s, &f, acc);
+    UNROLL(12)
+    for (int t = 0; t < n_rows; t++) {
+        UNROLL(2)
+        for (int p = 0; p < n_panels; p++)
+            sums[t][p] = acc[t][p];
     }
 }
 
-typedef void (*tile_fn)(const struct span *s, bool is_first,
-                        float (*sums)[TILE_PANELS][PANEL_COLS]);
+typedef void (*tile_fn)(const struct span *s, bool is_first, __m512 (*sums)[TILE_PANELS]);
 
 #define DEFINE_TILE(form, panels, rows)                                                        \
     static void tile_##form##_##panels##_##rows(const struct span *s, bool is_first,           \
-                                                float(*sums)[TILE_PANELS][PANEL_COLS])         \
+                                                __m512(*sums)[TILE_PANELS])                    \
     {                                                                                          \
         run_tile(form, panels, rows, s, is_first, sums);                                       \
     }
@@ -281,7 +311,13 @@ typedef void (*tile_fn)(const struct span *s, bool is_first,
     DEFINE_TILE(form, panels, 3)                                                               \
     DEFINE_TILE(form, panels, 4)                                                               \
     DEFINE_TILE(form, panels, 5)                                                               \
-    DEFINE_TILE(form, panels, 6)
+    DEFINE_TILE(form, panels, 6)                                                               \
+    DEFINE_TILE(form, panels, 7)                                                               \
+    DEFINE_TILE(form, panels, 8)                                                               \
+    DEFINE_TILE(form, panels, 9)                                                               \
+    DEFINE_TILE(form, panels, 10)                                                              \
+    DEFINE_TILE(form, panels, 11)                                                              \
+    DEFINE_TILE(form, panels, 12)
 #define DEFINE_FORM(form)                                                                      \
     DEFINE_ROWS(form, 1)                                                                       \
     DEFINE_ROWS(form, 2)
@@ -296,7 +332,11 @@ DEFINE_FORM(FORM_HALVES)
 #define TILES_OF(form, panels)                                                                 \
     {                                                                                          \
         tile_##form##_##panels##_1, tile_##form##_##panels##_2, tile_##form##_##panels##_3,    \
-            tile_##form##_##panels##_4, tile_##form##_##panels##_5, tile_##form##_##panels##_6 \
+            tile_##form##_##panels##_4, tile_##form##_##panels##_5,                            \
+            tile_##form##_##panels##_6, tile_##form##_##panels##_7,                            \
+            tile_##form##_##panels##_8, tile_##form##_##panels##_9,                            \
+            tile_##form##_##panels##_10, tile_##form##_##panels##_11,                          \
+            tile_##form##_##panels##_12                                                        \
     }
 #define TILES_OF_FORM(form) [form] = {TILES_OF(form, 1), TILES_OF(form, 2)}
 
@@ -373,7 +413,7 @@ static size_t tile_rows(size_t n_rows)
 }
 
 static void run_span(const struct band *band, struct span s, size_t block,
-                     float (*sums)[TILE_PANELS][PANEL_COLS])
+                     __m512 (*sums)[TILE_PANELS])
 {
     const tile_fn *tiles = TILES[form_of(s.layout)][band->n_panels - 1];
     size_t n;
@@ -390,7 +430,7 @@ static void run_span(const struct band *band, struct span s, size_t block,
 }
 
 static void run_band(const struct band *band, const struct pack_layout *layout,
-                     float (*sums)[TILE_PANELS][PANEL_COLS])
+                     __m512 (*sums)[TILE_PANELS])
 {
     __attribute__((aligned(64))) uint8_t buffer[TILE_PANELS][CHUNK_BLOCKS * BYTE_BLOCK_BYTES];
     struct pack_layout bytes = *layout;
@@ -411,7 +451,7 @@ static void run_band(const struct band *band, const struct pack_layout *layout,
 static void matmul_int8(const struct weight *w, const struct act *x, size_t panel_begin,
                         size_t panel_end, enum matmul_mode mode, float *y, size_t y_stride)
 {
-    __attribute__((aligned(64))) float sums[WAIT_ROWS][TILE_PANELS][PANEL_COLS];
+    __m512 sums[WAIT_ROWS][TILE_PANELS];
     struct pack_layout layout = pack_layout_of(w->type);
     if (layout.has_levels)
         layout.zero = 128; /* level_bytes adds it */
@@ -428,7 +468,7 @@ static void matmul_int8(const struct weight *w, const struct act *x, size_t pane
             for (size_t i = 0; i < band.n_panels; i++) {
                 const struct output out = output_of(w, p + i, t, mode, y, y_stride);
                 for (size_t r = 0; r < band.n_rows; r++)
-                    store_row(&out, r, _mm512_load_ps(sums[r][i]));
+                    store_row(&out, r, sums[r][i]);
             }
         }
     }
