@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "engine/kvpool.h"
+#include "engine/pool.h"
 
 enum { P = 7 };
 
@@ -134,8 +135,13 @@ static void a_copy_has_all_bytes_and_changes_no_other_page(void **state)
     (void)state;
     static const size_t block_bytes[] = {
         [KV_F32] = 2 * 32 * 32 * 4, [KV_BF16] = 2 * 32 * 32 * 2, [KV_INT8] = 2 * 32 * (32 + 4)};
-    for (int type = KV_F32; type <= KV_INT8; type++) {
-        struct kvpool *pool = open_pool((enum kv_type)type);
+    struct pool *threads = NULL;
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
+    for (int run = 0; run < 2 * (KV_INT8 + 1); run++) {
+        const enum kv_type type = (enum kv_type)(run / 2);
+        struct kvpool *pool = open_pool(type);
+        if (run % 2 == 1)
+            kvpool_copy_with(pool, threads);
         const size_t bytes = block_bytes[type];
         for (int32_t page = 0; page < P; page++)
             fill(pool, kvpool_acquire_page(pool), bytes);
@@ -150,6 +156,7 @@ static void a_copy_has_all_bytes_and_changes_no_other_page(void **state)
         }
         kvpool_close(pool);
     }
+    pool_close(threads);
 }
 
 static void random_use_agrees_with_plain_counting(void **state)

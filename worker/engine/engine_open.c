@@ -85,7 +85,9 @@ static int open_kvpool(struct engine *eng, struct err *e)
                        shape.n_pages, kvpool_page_bytes(&shape) >> 10);
     eng->options.kv_bytes = shape.n_pages * kvpool_page_bytes(&shape);
     TRY(check_memory(eng, 0, e));
-    return kvpool_open(&shape, &eng->kvpool, e);
+    TRY(kvpool_open(&shape, &eng->kvpool, e));
+    kvpool_copy_with(eng->kvpool, eng->threads);
+    return 0;
 }
 
 static int open_prefixes(struct engine *eng, struct err *e)

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/memory.h"
+#include "engine/pool.h"
 
 struct kvpool {
     struct kvpool_shape shape;
@@ -17,6 +18,7 @@ struct kvpool {
     size_t n_idle;
     uint32_t *references; /* [P] */
     bool *cached;         /* [P] */
+    struct pool *threads; /* borrowed; NULL: pages are copied by the caller alone */
 };
 
 size_t kvpool_page_bytes(const struct kvpool_shape *shape)
@@ -149,13 +151,35 @@ bool kvpool_is_idle(const struct kvpool *pool, int32_t page)
     return kvpool_is_cached(pool, page) && pool->references[page] == 0;
 }
 
+void kvpool_copy_with(struct kvpool *pool, struct pool *threads)
+{
+    pool->threads = threads;
+}
+
+struct copy {
+    const struct kvpool *pool;
+    int32_t to, from;
+};
+
+static void copy_layer(void *ctx, size_t layer, size_t thread)
+{
+    (void)thread;
+    const struct copy *c = ctx;
+    memcpy(kvpool_block(c->pool, layer, c->to, 0), kvpool_block(c->pool, layer, c->from, 0),
+           c->pool->block_bytes * c->pool->shape.n_kv_heads);
+}
+
 void kvpool_copy_page(struct kvpool *pool, int32_t to, int32_t from)
 {
     ASSERT(is_page(pool, to) && is_page(pool, from) && to != from);
     ASSERT(pool->references[to] > 0 && pool->references[from] > 0);
+    struct copy copy = {.pool = pool, .to = to, .from = from};
+    if (pool->threads) {
+        pool_run(pool->threads, copy_layer, &copy, pool->shape.n_layers);
+        return;
+    }
     for (size_t layer = 0; layer < pool->shape.n_layers; layer++)
-        memcpy(kvpool_block(pool, layer, to, 0), kvpool_block(pool, layer, from, 0),
-               pool->block_bytes * pool->shape.n_kv_heads);
+        copy_layer(&copy, layer, 0);
 }
 
 size_t kvpool_free_pages(const struct kvpool *pool)

@@ -25,6 +25,7 @@
 #include "kernels.h"
 
 struct kvpool;
+struct pool;
 
 enum { KVPOOL_NO_PAGE = -1 };
 
@@ -41,6 +42,9 @@ size_t kvpool_page_bytes(const struct kvpool_shape *shape);
 
 int kvpool_open(const struct kvpool_shape *shape, struct kvpool **out, struct err *e);
 void kvpool_close(struct kvpool *pool);
+/* From now on pages are copied by all of these threads, borrowed; they are the caller's to run,
+ * as in pool_run. Memory that nobody has touched yet is what makes a copy slow. */
+void kvpool_copy_with(struct kvpool *pool, struct pool *threads);
 
 int32_t kvpool_acquire_page(struct kvpool *pool); /* KVPOOL_NO_PAGE when none is free */
 void kvpool_share_page(struct kvpool *pool, int32_t page); /* held already, or idle */
