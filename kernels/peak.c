@@ -92,6 +92,12 @@ static int dot_avx512(size_t n, const uint8_t *memory)
     return peak_dot_avx512(n);
 }
 
+static int dot_words_avx512(size_t n, const uint8_t *memory)
+{
+    (void)memory;
+    return peak_dot_words_avx512(n);
+}
+
 static int fma_avx512(size_t n, const uint8_t *memory)
 {
     (void)memory;
@@ -102,6 +108,12 @@ static int dot_avx2(size_t n, const uint8_t *memory)
 {
     (void)memory;
     return peak_dot_avx2(n);
+}
+
+static int dot_words_avx2(size_t n, const uint8_t *memory)
+{
+    (void)memory;
+    return peak_dot_words_avx2(n);
 }
 
 static int fma_avx2(size_t n, const uint8_t *memory)
@@ -215,6 +227,22 @@ int peak_int8(enum kernels_isa isa, size_t n_threads, double *rate, struct err *
     if (isa == KERNELS_AVX2)
         loop = (struct loop){
             .round = dot_avx2, .n = 1 << 18, .per_round = 2 * 32 * PEAK_DOT_CHAINS_AVX2};
+#else
+    (void)isa;
+#endif
+    return measure(&loop, n_threads, rate, e);
+}
+
+int peak_int16(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e)
+{
+    struct loop loop = {.round = dot_ref, .n = 1 << 20, .per_round = 2 * REF_CHAINS};
+#ifndef SHEAF_REF_ONLY
+    if (isa == KERNELS_AVX512)
+        loop = (struct loop){
+            .round = dot_words_avx512, .n = 1 << 18, .per_round = 2 * 32 * PEAK_CHAINS_AVX512};
+    if (isa == KERNELS_AVX2)
+        loop = (struct loop){
+            .round = dot_words_avx2, .n = 1 << 18, .per_round = 2 * 16 * PEAK_DOT_CHAINS_AVX2};
 #else
     (void)isa;
 #endif

@@ -21,11 +21,13 @@ enum { PEAK_THREADS_MAX = 256 };
  * uses: vpdpbusd with avx512, vpmaddubsw + vpmaddwd + vpaddd with avx2, plain C with ref. It is
  * that of any bytes: products of 4-bit codes, whose sums need widening less often on AVX2, can
  * be faster.
+ * peak_int16: the same of the word dot product: vpdpwssd; vpmaddwd + vpaddd; plain C.
  * peak_f32: the same of float32 fused multiply-adds; with ref a product and a sum.
  * peak_read: bytes read from memory, one stream of 256 MiB per thread, more
  * than a core's share of any cache.
  */
 int peak_int8(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e);
+int peak_int16(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e);
 int peak_f32(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e);
 int peak_read(size_t n_threads, double *rate, struct err *e);
 

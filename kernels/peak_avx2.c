@@ -28,6 +28,28 @@ int peak_dot_avx2(size_t n)
     return _mm256_extract_epi32(acc[0], 0);
 }
 
+/* Each chain is a whole word dot product: vpmaddwd, vpaddd. */
+int peak_dot_words_avx2(size_t n)
+{
+    __m256i acc[PEAK_DOT_CHAINS_AVX2];
+    __m256i a = _mm256_set1_epi16(3);
+    __m256i b = _mm256_set1_epi16(-5);
+#pragma GCC unroll 6
+    for (int i = 0; i < PEAK_DOT_CHAINS_AVX2; i++)
+        acc[i] = _mm256_set1_epi32(i);
+    for (size_t round = 0; round < n; round++) {
+#pragma GCC unroll 6
+        for (int i = 0; i < PEAK_DOT_CHAINS_AVX2; i++) {
+            PEAK_KEEP(b);
+            acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(a, b));
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 1; i < PEAK_DOT_CHAINS_AVX2; i++)
+        acc[0] = _mm256_add_epi32(acc[0], acc[i]);
+    return _mm256_extract_epi32(acc[0], 0);
+}
+
 int peak_fma_avx2(size_t n)
 {
     __m256 acc[PEAK_FMA_CHAINS_AVX2];

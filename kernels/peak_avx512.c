@@ -1,4 +1,4 @@
-/* Chains of the two instructions that bound the AVX-512 kernels,
+/* Chains of the instructions that bound the AVX-512 kernels,
  * all in registers: every loop over them is unrolled, or the array would live in memory. */
 #include <immintrin.h>
 
@@ -18,6 +18,27 @@ int peak_dot_avx512(size_t n)
 #pragma GCC unroll 16
         for (int i = 0; i < PEAK_CHAINS_AVX512; i++)
             acc[i] = _mm512_dpbusd_epi32(acc[i], a, b);
+    }
+#pragma GCC unroll 16
+    for (int i = 1; i < PEAK_CHAINS_AVX512; i++)
+        acc[0] = _mm512_add_epi32(acc[0], acc[i]);
+    return _mm512_reduce_add_epi32(acc[0]);
+}
+
+int peak_dot_words_avx512(size_t n)
+{
+    __m512i acc[PEAK_CHAINS_AVX512];
+    __m512i a = _mm512_set1_epi16(3);
+    __m512i b = _mm512_set1_epi16(-5);
+#pragma GCC unroll 16
+    for (int i = 0; i < PEAK_CHAINS_AVX512; i++)
+        acc[i] = _mm512_set1_epi32(i);
+    for (size_t round = 0; round < n; round++) {
+        PEAK_KEEP(a);
+        PEAK_KEEP(b);
+#pragma GCC unroll 16
+        for (int i = 0; i < PEAK_CHAINS_AVX512; i++)
+            acc[i] = _mm512_dpwssd_epi32(acc[i], a, b);
     }
 #pragma GCC unroll 16
     for (int i = 1; i < PEAK_CHAINS_AVX512; i++)

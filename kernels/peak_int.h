@@ -6,7 +6,7 @@
 
 /*
  * Independent chains: at least latency x ports, and few enough that the compiler keeps all of
- * them in registers. A byte dot product of AVX2 chains only its last addition.
+ * them in registers. An integer dot product of AVX2 chains only its last addition.
  */
 enum { PEAK_CHAINS_AVX512 = 16, PEAK_FMA_CHAINS_AVX2 = 10, PEAK_DOT_CHAINS_AVX2 = 6 };
 
@@ -14,8 +14,10 @@ enum { PEAK_CHAINS_AVX512 = 16, PEAK_FMA_CHAINS_AVX2 = 10, PEAK_DOT_CHAINS_AVX2 
 #define PEAK_KEEP(vector) __asm__ volatile("" : "+v"(vector))
 
 int peak_dot_avx512(size_t n);
+int peak_dot_words_avx512(size_t n);
 int peak_fma_avx512(size_t n);
 int peak_dot_avx2(size_t n);
+int peak_dot_words_avx2(size_t n);
 int peak_fma_avx2(size_t n);
 
 #endif

@@ -41,30 +41,39 @@ enum {
     KV_PAGES = KEYS / KV_PAGE_TOKENS,
 };
 
-/* byte_share: of the operations that the byte product does; the others are float32 FMAs. */
+/* Each op is held against the peak of the instruction that does its operations. */
+struct peak_kind {
+    const char *name;
+    int (*rate)(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e);
+};
+static const struct peak_kind int8 = {"int8", peak_int8};
+static const struct peak_kind int16 = {"int16", peak_int16};
+static const struct peak_kind f32 = {"f32", peak_f32};
+
 static const struct {
     enum quant_type type;
-    double byte_share;
-} products[] = {
-    {QUANT_Q4_0, 1}, {QUANT_Q4_1, 1}, {QUANT_Q8_0, 1}, {QUANT_BF16, 0}, {QUANT_F32, 0}};
+    const struct peak_kind *peak;
+} products[] = {{QUANT_Q4_0, &int8},
+                {QUANT_Q4_1, &int8},
+                {QUANT_Q8_0, &int8},
+                {QUANT_BF16, &f32},
+                {QUANT_F32, &f32}};
 static const struct {
     size_t n_cols, n_rows;
 } shapes[] = {{576, 1536}, {1536, 576}};
 static const size_t row_counts[] = {1, 2, 4, 8, 32, 128, 256};
-/* int8: the scores, half of the operations, are word products, which on AVX2 keep the byte
- * product's pace. */
 static const struct {
     enum kv_type type;
     const char *name;
-    double byte_share;
-} kv_types[] = {{KV_BF16, "bf16", 0}, {KV_F32, "f32", 0}, {KV_INT8, "int8", 0.5}};
+    const struct peak_kind *peak;
+} kv_types[] = {{KV_BF16, "bf16", &f32}, {KV_F32, "f32", &f32}, {KV_INT8, "int8", &int16}};
 
 #define N(array) (sizeof(array) / sizeof(array)[0])
 
 struct figure {
     const char *op, *type;
     size_t n_rows, n_cols, n_outs; /* attention: queries, keys, 0 */
-    double byte_share;
+    const struct peak_kind *peak;
     double units, bytes; /* of a round; bytes 0: not bound by reading */
     struct median rate, peak_ratio, read_ratio;
 };
@@ -89,19 +98,6 @@ static void name_figure(const struct figure *f, char *out, size_t capacity)
 
 /* ------------------------------------------------------------------ measuring */
 
-/* What the instructions of a figure do at most, from the peaks of its kinds. */
-static int read_peak(const struct kernel_bench *b, double byte_share, double *rate,
-                     struct err *e)
-{
-    double bytes = 1, floats = 1;
-    if (byte_share > 0)
-        TRY(peak_int8(b->kernels.isa, b->n_threads, &bytes, e));
-    if (byte_share < 1)
-        TRY(peak_f32(b->kernels.isa, b->n_threads, &floats, e));
-    *rate = 1 / (byte_share / bytes + (1 - byte_share) / floats);
-    return 0;
-}
-
 static int measure(const struct kernel_bench *b, struct figure *f, const struct peak_work *work,
                    struct err *e)
 {
@@ -109,7 +105,7 @@ static int measure(const struct kernel_bench *b, struct figure *f, const struct 
     for (size_t i = 0; i < b->repeats; i++) {
         double peak, read;
         TRY(peak_work_rate(work, b->n_threads, &rates[i], e));
-        TRY(read_peak(b, f->byte_share, &peak, e));
+        TRY(f->peak->rate(b->kernels.isa, b->n_threads, &peak, e));
         peaks[i] = rates[i] / peak;
         if (f->bytes == 0)
             continue;
@@ -208,7 +204,7 @@ static int make_rows(const struct kernels *k, struct product_thread *t, const st
     t->block_bytes = (n + f->n_rows * f->n_outs + 3 * n_blocks) * 4 + n + 6 * KERNELS_ALIGN;
     TRY(memory_take(t->block_bytes, "the rows of a kernel's bench", &t->block, e));
     uint8_t *at = t->block;
-    t->x = (struct act){.kind = f->byte_share > 0 ? ACT_INT8 : ACT_F32,
+    t->x = (struct act){.kind = f->peak == &int8 ? ACT_INT8 : ACT_F32,
                         .n_rows = f->n_rows,
                         .n_cols = f->n_cols,
                         .f32 = (float *)lay(&at, n * sizeof(float)),
@@ -362,14 +358,14 @@ static int bench_product(struct kernel_bench *b, size_t product, size_t shape, s
                          struct err *e)
 {
     const enum quant_type type = products[product].type;
-    const bool is_streamed = products[product].byte_share > 0 && rows <= STREAM_ROWS_MAX;
+    const bool is_streamed = products[product].peak == &int8 && rows <= STREAM_ROWS_MAX;
     struct figure f = {
         .op = "product",
         .type = quant_find(type)->name,
         .n_rows = rows,
         .n_cols = shapes[shape].n_cols,
         .n_outs = shapes[shape].n_rows,
-        .byte_share = products[product].byte_share,
+        .peak = products[product].peak,
     };
     f.units = 2.0 * (double)rows * (double)f.n_cols * (double)f.n_outs;
     if (is_streamed)
@@ -383,14 +379,14 @@ static int bench_all(struct kernel_bench *b, struct err *e)
     for (size_t i = 0; i < N(products); i++)
         for (size_t j = 0; j < N(shapes); j++)
             for (size_t r = 0; r < N(row_counts); r++)
-                if (products[i].byte_share > 0 || row_counts[r] == FLOAT_ROWS)
+                if (products[i].peak == &int8 || row_counts[r] == FLOAT_ROWS)
                     TRY(bench_product(b, i, j, row_counts[r], e));
     for (size_t i = 0; i < N(kv_types); i++) {
         const struct figure f = {.op = "attention",
                                  .type = kv_types[i].name,
                                  .n_rows = QUERIES,
                                  .n_cols = KEYS,
-                                 .byte_share = kv_types[i].byte_share,
+                                 .peak = kv_types[i].peak,
                                  .units = 4.0 * HEAD_DIM * QUERIES * KEYS};
         struct figure *wanted = add_figure(b, f);
         if (wanted)
@@ -402,17 +398,12 @@ static int bench_all(struct kernel_bench *b, struct err *e)
 
 /* ------------------------------------------------------------------ printing */
 
-static const char *peak_name(const struct figure *f)
-{
-    return f->byte_share == 1 ? "int8" : f->byte_share == 0 ? "f32" : "int8 and f32";
-}
-
 static json_t *figure_json(const struct figure *f)
 {
     json_t *o = json_pack(
         "{s:s, s:s, s:I, s:I, s:I, s:s, s:f, s:f, s:f}", "op", f->op, "type", f->type, "rows",
         (json_int_t)f->n_rows, f->n_outs > 0 ? "inputs" : "keys", (json_int_t)f->n_cols,
-        "outputs", (json_int_t)f->n_outs, "peak", peak_name(f), "gop_s", f->rate.value / 1e9,
+        "outputs", (json_int_t)f->n_outs, "peak", f->peak->name, "gop_s", f->rate.value / 1e9,
         "peak_ratio", f->peak_ratio.value, "peak_spread", f->peak_ratio.spread);
     if (o && f->bytes > 0) {
         json_object_set_new(o, "read_ratio", json_real(f->read_ratio.value));
@@ -443,7 +434,7 @@ static void print_text(const struct kernel_bench *b)
         char name[64];
         name_figure(f, name, sizeof name);
         printf("%-38s %7.1f GOP/s  %.2f of the %s peak (%.2f)", name, f->rate.value / 1e9,
-               f->peak_ratio.value, peak_name(f), f->peak_ratio.spread);
+               f->peak_ratio.value, f->peak->name, f->peak_ratio.spread);
         if (f->bytes > 0)
             printf("  %.2f of the read bandwidth (%.2f)", f->read_ratio.value,
                    f->read_ratio.spread);

@@ -44,12 +44,27 @@ static void every_thread_works_under_its_own_number(void **state)
     assert_true(rate <= 7 * (double)n_calls / 0.2);
 }
 
+/* That they are measured; there is no figure to hold them against. */
+static void each_instruction_set_has_its_peaks(void **state)
+{
+    (void)state;
+    int (*const peaks[])(enum kernels_isa, size_t, double *,
+                         struct err *) = {peak_int8, peak_int16, peak_f32};
+    for (int isa = KERNELS_REF; isa <= KERNELS_AVX512; isa++)
+        for (size_t i = 0; kernels_has_isa((enum kernels_isa)isa) && i < 3; i++) {
+            double rate = 0;
+            assert_int_equal(peaks[i]((enum kernels_isa)isa, 1, &rate, NULL), 0);
+            assert_true(rate > 0);
+        }
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_thread_works_under_its_own_number),
+        cmocka_unit_test(each_instruction_set_has_its_peaks),
     };
     return cmocka_run_group_tests_name("peak", tests, NULL, NULL);
 }
