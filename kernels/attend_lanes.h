@@ -16,6 +16,7 @@
 #define SHEAF_ATTEND_LANES_H
 
 #include <math.h>
+#include <stdalign.h>
 
 #include "inline_int.h"
 #include "kernels_int.h"
@@ -31,16 +32,23 @@ enum {
     ATTEND_GROUP_BYTES = 512 << 10,
 };
 
+/* What a tile of KV_INT8 has beside: codes are pairs of words for lanes_dot_words. */
+struct attend_codes {
+    alignas(KERNELS_ALIGN) int32_t w_pairs[ATTEND_TILE_ROWS][KV_PAGE_TOKENS / 2];
+    float w_scale[LANES]; /* of a page's weights, per row */
+    float w_inverse[LANES];
+    float q_factor[ATTEND_TILE_ROWS];  /* what a dot product is times */
+    int32_t q_start[ATTEND_TILE_ROWS]; /* what a dot product starts from */
+};
+
 struct attend_tile {
     union {
         float q[ATTEND_TILE_ROWS][ATTEND_Q_STRIDE];
-        int32_t q_pairs[ATTEND_TILE_ROWS]
-                       [ATTEND_Q_STRIDE]; /* of KV_INT8: for lanes_dot_words */
+        int32_t q_pairs[ATTEND_TILE_ROWS][ATTEND_Q_STRIDE];
     };
-    float q_factor[ATTEND_TILE_ROWS];           /* of KV_INT8: what a dot product is times */
-    int32_t q_start[ATTEND_TILE_ROWS];          /* of KV_INT8: what a dot product starts from */
-    float s[ATTEND_TILE_ROWS * KV_PAGE_TOKENS]; /* scores, then p: [pages of a run][rows][32] */
-    float greatest[LANES];                      /* of a page's scores, per row */
+    struct attend_codes codes;
+    /* Scores, then weights: [pages of a run][rows][32] */
+    alignas(KERNELS_ALIGN) float s[ATTEND_TILE_ROWS * KV_PAGE_TOKENS];
     float m[LANES];
     float rescale[LANES];
     size_t first_row;
@@ -55,17 +63,14 @@ ATTEND_INLINE const char *kv_at(enum kv_type type, const void *page, size_t inde
 /* Bytes of two tokens' values. */
 ATTEND_INLINE size_t value_pair_bytes(enum kv_type type, size_t head_dim)
 {
-    return head_dim * (type == KV_INT8 ? 2 : type == KV_BF16 ? 4 : 8);
+    return head_dim * (type == KV_BF16 ? 4 : 8);
 }
 
 /* Token j and its odd neighbour, from dim on. */
 ATTEND_INLINE const char *value_pair_at(enum kv_type type, const void *page, size_t head_dim,
                                         size_t j, size_t dim)
 {
-    j &= ~(size_t)1;
-    if (type == KV_INT8)
-        return (const char *)page + kv_int8_value_at(head_dim, j, dim);
-    return kv_at(type, page, kv_value_index(head_dim, j, dim));
+    return kv_at(type, page, kv_value_index(head_dim, j & ~(size_t)1, dim));
 }
 
 ATTEND_INLINE void load_pairs(enum kv_type type, const char *p, lanes *first, lanes *second)
@@ -77,18 +82,11 @@ ATTEND_INLINE void load_pairs(enum kv_type type, const char *p, lanes *first, la
 }
 
 /* 16 dims, vec vectors from p on, of two neighbouring tokens. */
-ATTEND_INLINE void load_value_pair(enum kv_type type, const char *p, size_t vec,
-                                   size_t head_dim, lanes *even, lanes *odd)
+ATTEND_INLINE void load_value_pair(enum kv_type type, const char *p, size_t vec, lanes *even,
+                                   lanes *odd)
 {
-    if (type == KV_INT8) {
-        const int8_t *value = (const int8_t *)p + vec * LANES;
-        *even = lanes_load_int8(value);
-        *odd = lanes_load_int8(value + head_dim);
-    } else
-        load_pairs(type, kv_at(type, p, vec * 2 * LANES), even, odd);
+    load_pairs(type, kv_at(type, p, vec * 2 * LANES), even, odd);
 }
-
-#include "attend_int8_lanes.h"
 
 /*
  * Scores of n_rows rows against keys [16 * half, 16 * (half + n_halves)) of n_pages pages. Few
@@ -136,9 +134,19 @@ ATTEND_INLINE void score_keys(enum kv_type type, size_t n_rows, size_t n_pages, 
                         lanes_mul(acc[r][v], lanes_set1(a->scale)));
 }
 
-/* Unseen keys score -inf, whatever their slots hold; the greatest score of each row. */
-static inline void mask_scores(size_t n_rows, bool partial, float *s, struct attend_tile *tile)
+/* For compilers that do not see that only the first n_rows are read. */
+ATTEND_INLINE void clear_rows(lanes rows[ATTEND_TILE_ROWS])
 {
+    for (size_t r = 0; r < ATTEND_TILE_ROWS; r++)
+        rows[r] = lanes_set1(0.0f);
+}
+
+/* Unseen keys score -inf, whatever their slots hold; the greatest score of each row. */
+ATTEND_INLINE lanes mask_scores(size_t n_rows, bool partial, float *s,
+                                const struct attend_tile *tile)
+{
+    lanes greatest[ATTEND_TILE_ROWS];
+    clear_rows(greatest);
     for (size_t r = 0; r < n_rows; r++, s += KV_PAGE_TOKENS) {
         lanes low = lanes_load(s);
         lanes high = lanes_load(s + LANES);
@@ -150,42 +158,49 @@ static inline void mask_scores(size_t n_rows, bool partial, float *s, struct att
             lanes_store(s, low);
             lanes_store(s + LANES, high);
         }
-        tile->greatest[r] = lanes_greatest(lanes_max(low, high));
+        greatest[r] = lanes_max(low, high);
     }
+    return lanes_greatest_each(false, n_rows, greatest);
 }
 
 /* m, rescale = exp(m - m') for all rows at once. */
-static inline void raise_max(size_t n_rows, struct attend_tile *tile, float *m)
+static inline void raise_max(size_t n_rows, lanes greatest, struct attend_tile *tile, float *m)
 {
     const lanes old = lanes_load_first(m, n_rows);
-    const lanes now = lanes_add(lanes_max(lanes_load(tile->greatest), old), lanes_set1(0.0f));
+    const lanes now = lanes_add(lanes_max(greatest, old), lanes_set1(0.0f));
     lanes_store_first(m, n_rows, now);
     lanes_store(tile->m, now);
     lanes_store(tile->rescale, lanes_exp(lanes_sub(old, now)));
 }
 
-static inline void weigh_row(float m, float rescale, float *s, float *d)
+/* p of a row's page, and its d. */
+static inline void weigh_row(float m, float rescale, const float *s, float *d, lanes *low,
+                             lanes *high)
 {
-    const lanes low = lanes_exp(lanes_sub(lanes_load(s), lanes_set1(m)));
-    const lanes high = lanes_exp(lanes_sub(lanes_load(s + LANES), lanes_set1(m)));
-    lanes_store(s, low);
-    lanes_store(s + LANES, high);
-    const lanes sum = lanes_add(lanes_mul(lanes_load(d), lanes_set1(rescale)), low);
-    lanes_store(d, lanes_add(sum, high));
+    *low = lanes_exp(lanes_sub(lanes_load(s), lanes_set1(m)));
+    *high = lanes_exp(lanes_sub(lanes_load(s + LANES), lanes_set1(m)));
+    const lanes sum = lanes_add(lanes_mul(lanes_load(d), lanes_set1(rescale)), *low);
+    lanes_store(d, lanes_add(sum, *high));
 }
+
+#include "attend_int8_lanes.h"
 
 /* A row that sees no key of the page keeps its state: its o is multiplied by 1. */
 static __attribute__((noinline)) void
 softmax(size_t n_rows, bool partial, const struct attend *a, float *s, struct attend_tile *tile)
 {
-    mask_scores(n_rows, partial, s, tile);
-    raise_max(n_rows, tile, a->m + tile->first_row);
+    const lanes greatest = mask_scores(n_rows, partial, s, tile);
+    raise_max(n_rows, greatest, tile, a->m + tile->first_row);
     float *d = a->d + tile->first_row * LANES;
     for (size_t r = 0; r < n_rows; r++, s += KV_PAGE_TOKENS, d += LANES) {
-        if (partial && tile->n_visible[r] == 0)
+        if (partial && tile->n_visible[r] == 0) {
             tile->rescale[r] = 1.0f;
-        else
-            weigh_row(tile->m[r], tile->rescale[r], s, d);
+            continue;
+        }
+        lanes low, high;
+        weigh_row(tile->m[r], tile->rescale[r], s, d, &low, &high);
+        lanes_store(s, low);
+        lanes_store(s + LANES, high);
     }
 }
 
@@ -205,7 +220,7 @@ ATTEND_INLINE void add_values(enum kv_type type, size_t n_rows, size_t n_vecs, s
     for (; j + 2 <= n_tokens; j += 2, value += pair_bytes, p += 2) {
         lanes even[4], odd[4];
         for (size_t v = 0; v < n_vecs; v++)
-            load_value_pair(type, value, v, head_dim, &even[v], &odd[v]);
+            load_value_pair(type, value, v, &even[v], &odd[v]);
         for (size_t r = 0; r < n_rows; r++) {
             const lanes x = lanes_set1(p[r * KV_PAGE_TOKENS]);
             for (size_t v = 0; v < n_vecs; v++)
@@ -220,7 +235,7 @@ ATTEND_INLINE void add_values(enum kv_type type, size_t n_rows, size_t n_vecs, s
     for (; j < n_tokens; j++)
         for (size_t v = 0; v < n_vecs; v++) {
             lanes even, odd;
-            load_value_pair(type, value, v, head_dim, &even, &odd);
+            load_value_pair(type, value, v, &even, &odd);
             for (size_t r = 0; r < n_rows; r++)
                 acc[r][v] = lanes_fma(lanes_set1(p[r * KV_PAGE_TOKENS]), even, acc[r][v]);
         }
@@ -243,7 +258,7 @@ add_last_dims(enum kv_type type, size_t n_rows, size_t dim, size_t n_tokens, siz
             const float *weight = p + r * KV_PAGE_TOKENS;
             for (size_t j = 0; j < n_tokens; j += 2, value += pair_bytes) {
                 lanes even, odd;
-                load_value_pair(type, value, 0, head_dim, &even, &odd);
+                load_value_pair(type, value, 0, &even, &odd);
                 acc = lanes_fma(lanes_set1(weight[j]), even, acc);
                 if (j + 1 < n_tokens)
                     acc = lanes_fma(lanes_set1(weight[j + 1]), odd, acc);
@@ -264,7 +279,7 @@ static __attribute__((noinline)) void add_steps(enum kv_type type, size_t n_rows
             const lanes weight = lanes_set1(p[j]);
             for (size_t dim = 0; dim < head_dim; dim += LANES) {
                 lanes even, odd;
-                load_value_pair(type, value, dim / LANES, head_dim, &even, &odd);
+                load_value_pair(type, value, dim / LANES, &even, &odd);
                 const lanes v = j % 2 == 0 ? even : odd;
                 lanes_store(o + dim, lanes_fma(weight, v, lanes_load(o + dim)));
             }
@@ -298,10 +313,13 @@ ATTEND_INLINE void finish_page(enum kv_type type, size_t n_rows, const struct at
     const bool partial = end > a->n_keys || (int64_t)a->first_pos + (int64_t)end - 1 > low;
     for (size_t r = 0; partial && r < n_rows; r++)
         tile->n_visible[r] = attend_visible_keys(a, tile->first_row + r, page);
-    softmax(n_rows, partial, a, s, tile);
-    if (type == KV_INT8)
-        scale_weights(n_rows, kv_int8_value_scales(a->pages[page], a->head_dim), s);
-    add_page_values(type, n_rows, partial, a, a->pages[page], s, tile);
+    if (type == KV_INT8) {
+        softmax_codes(n_rows, partial, a, a->pages[page], s, tile);
+        add_page_codes(n_rows, a, a->pages[page], tile);
+    } else {
+        softmax(n_rows, partial, a, s, tile);
+        add_page_values(type, n_rows, partial, a, a->pages[page], s, tile);
+    }
 }
 
 /* n_pages pages from page on. */
@@ -373,7 +391,6 @@ static inline void attend_all(const struct attend *a, attend_tile_fn *const *til
     const size_t n_pages = (a->n_keys + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
     const size_t group = ATTEND_GROUP_BYTES / kv_page_bytes(a->kv_type, a->head_dim);
     struct attend_tile tile;
-    memset(tile.greatest, 0, sizeof tile.greatest);
     for (size_t begin = 0; begin < n_pages; begin += group) {
         const size_t end = begin + group < n_pages ? begin + group : n_pages;
         size_t n_rows = 0;

@@ -16,7 +16,7 @@ static float score_float(const struct attend *a, const float *q, const void *pag
 static float score_int8(const struct attend *a, const float *q, const void *page, size_t j)
 {
     int16_t codes[MODEL_HEAD_DIM_MAX];
-    const float q_scale = kv_quantize_query(a->head_dim, q, codes);
+    const float q_scale = kv_quantize_words(a->head_dim, q, codes);
     const uint8_t *key = page;
     int32_t dot = 0;
     for (size_t i = 0; i < a->head_dim; i++)
@@ -46,32 +46,33 @@ static float raise_max(float m, const float s[KV_PAGE_TOKENS])
     return m + 0.0f;
 }
 
-static void add_value_int8(const struct attend *a, const void *page, size_t j, float p,
-                           float *o)
+static void add_values_int8(const struct attend *a, const void *page, size_t n_visible,
+                            const float p[KV_PAGE_TOKENS], float rescale, float *o)
 {
-    const int8_t *value = (const int8_t *)page + kv_int8_value_at(a->head_dim, j, 0);
-    const float weight = p * kv_int8_value_scales(page, a->head_dim)[j];
-    for (size_t i = 0; i < a->head_dim; i++)
-        o[i] = fmaf(weight, (float)value[i], o[i]);
+    const float *scales = kv_int8_value_scales(page, a->head_dim);
+    const int8_t *value = page;
+    float weight[KV_PAGE_TOKENS];
+    int16_t codes[KV_PAGE_TOKENS];
+    for (size_t j = 0; j < n_visible; j++)
+        weight[j] = p[j] * scales[j];
+    const float scale = kv_quantize_words(n_visible, weight, codes);
+    for (size_t i = 0; i < a->head_dim; i++) {
+        int32_t sum = 0;
+        for (size_t j = 0; j < n_visible; j++)
+            sum += codes[j] * value[kv_value_index(a->head_dim, j, i)];
+        o[i] = fmaf((float)sum, scale, o[i] * rescale);
+    }
 }
 
-static void add_value_float(const struct attend *a, const void *page, size_t j, float p,
-                            float *o)
-{
-    for (size_t i = 0; i < a->head_dim; i++)
-        o[i] = fmaf(p, kv_load(a->kv_type, page, kv_value_index(a->head_dim, j, i)), o[i]);
-}
-
-static void add_values(const struct attend *a, const void *page, size_t n_visible,
-                       const float p[KV_PAGE_TOKENS], float rescale, float *o)
+static void add_values_float(const struct attend *a, const void *page, size_t n_visible,
+                             const float p[KV_PAGE_TOKENS], float rescale, float *o)
 {
     for (size_t i = 0; i < a->head_dim; i++)
         o[i] = o[i] * rescale;
     for (size_t j = 0; j < n_visible; j++)
-        if (a->kv_type == KV_INT8)
-            add_value_int8(a, page, j, p[j], o);
-        else
-            add_value_float(a, page, j, p[j], o);
+        for (size_t i = 0; i < a->head_dim; i++)
+            o[i] =
+                fmaf(p[j], kv_load(a->kv_type, page, kv_value_index(a->head_dim, j, i)), o[i]);
 }
 
 static void attend_page(const struct attend *a, size_t row, const void *page, size_t n_visible)
@@ -86,7 +87,11 @@ static void attend_page(const struct attend *a, size_t row, const void *page, si
     float *d = a->d + row * LANES;
     for (size_t l = 0; l < LANES; l++)
         d[l] = (d[l] * rescale + p[l]) + p[l + LANES];
-    add_values(a, page, n_visible, p, rescale, a->o + row * a->head_dim);
+    float *o = a->o + row * a->head_dim;
+    if (a->kv_type == KV_INT8)
+        add_values_int8(a, page, n_visible, p, rescale, o);
+    else
+        add_values_float(a, page, n_visible, p, rescale, o);
     a->m[row] = m;
 }
 

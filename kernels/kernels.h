@@ -90,9 +90,10 @@ enum kv_type { KV_F32, KV_BF16, KV_INT8 };
  * KV_INT8: a key and a value are HD codes with a scale each: scale = max|x| / 127, code =
  * nearest-even(x * (127 / max|x|)); scale 0 and codes 0 where max|x| is below 2^-112, scale NaN
  * and codes 0 where an x is an infinity or a NaN. Keys lie as [HD / 4][32 keys][4 dims] of
- * unsigned bytes code + 128, then values as [32 tokens][HD] of signed bytes, then the 32 floats
- * that scale the keys and the 32 that scale the values; so a vector of 16 quads gives dot
- * instructions over words the same dims of 16 keys without a shuffle.
+ * unsigned bytes code + 128, then values as [16 token pairs][HD][2 tokens] of signed bytes,
+ * then the 32 floats that scale the keys and the 32 that scale the values; so a vector of 16
+ * quads gives dot instructions over words the same dims of 16 keys without a shuffle, and one
+ * of 16 pairs the same dims of two values.
  */
 size_t kv_page_bytes(enum kv_type type, size_t head_dim);
 
@@ -106,15 +107,18 @@ size_t kv_page_bytes(enum kv_type type, size_t head_dim);
  * >= first_pos + n_keys; m' = max(m, max_j s[j]); a = exp(m - m'), p[j] = exp(s[j] - m');
  * for lanes l of 16: d[l] = (d[l] * a + p[l]) + p[l + 16]; o[i] = o[i] * a, then for
  * visible j in order o[i] = fma(p[j], v[j][i], o[i]); m = m' + 0 (a zero maximum is +0). The
- * value of a key that a row does not see is never read for that row, so slots that nobody has
- * written may hold anything. A page without a visible key leaves the state untouched. exp is
- * kernels_exp. p stays float32 for every KV type. NaN scores give NaN outputs, of any bits.
+ * value of a key that a row does not see takes no part in that row, not even with a weight of
+ * 0: slots that nobody has written may hold anything. A page without a visible key leaves the
+ * state untouched. exp is kernels_exp. NaN scores give NaN outputs, of any bits. The state
+ * starts as m = -inf, d = 0, o = 0 and may be carried over any number of calls, so shared pages
+ * and private pages need no merge.
+ *
  * KV_INT8: the row's query becomes codes c and a scale qs by the page's rule with 32767 in
  * place of 127, for with 127 it would cost as much accuracy as the keys; with the integer sum
- * exact, s[j] = ((float)(sum over dims of c[d] * k[j][d]) * (qs * scale)) * k_scale[j] and o[i]
- * = fma(p[j] * v_scale[j], (float)v[j][i], o[i]); d takes p[j] itself. The state starts as m =
- * -inf, d = 0, o = 0 and may be carried over any number of calls, so shared pages and private
- * pages need no merge.
+ * exact, s[j] = ((float)(sum over dims of c[d] * k[j][d]) * (qs * scale)) * k_scale[j]. The
+ * weights p[j] * v_scale[j] of the page's visible keys become codes w and a scale ws by the
+ * same rule, and with the integer sum exact, o[i] = fma((float)(sum over visible j of w[j] *
+ * v[j][i]), ws, o[i] * a). d takes p[j] itself.
  */
 struct attend {
     enum kv_type kv_type;

@@ -21,24 +21,23 @@ static inline size_t kv_value_index(size_t head_dim, size_t token, size_t dim)
     return KV_PAGE_TOKENS * head_dim + (token / 2 * head_dim + dim) * 2 + token % 2;
 }
 
+#define KV_SCALED_MIN 0x1p-112f /* where all |x| are below it all codes are 0 */
+
 enum {
-    KV_CODE_MAX = 127,         /* of int8 keys and values */
-    KV_CODE_ZERO = 128,        /* what a key's code is stored above */
-    KV_QUERY_CODE_MAX = 32767, /* of a query that meets int8 keys */
+    KV_CODE_MAX = 127,        /* of int8 keys and values */
+    KV_CODE_ZERO = 128,       /* what a key's code is stored above */
+    KV_WORD_CODE_MAX = 32767, /* of queries that meet them, and of weights */
 };
 
-static_assert((int64_t)KV_CODE_ZERO * KV_QUERY_CODE_MAX * MODEL_HEAD_DIM_MAX <= INT32_MAX,
-              "a dot product of codes is exact");
+static_assert((int64_t)KV_CODE_ZERO * KV_WORD_CODE_MAX * MODEL_HEAD_DIM_MAX <= INT32_MAX,
+              "a dot product of a query and a key is exact");
+static_assert((int64_t)KV_CODE_MAX * KV_WORD_CODE_MAX * KV_PAGE_TOKENS <= INT32_MAX,
+              "a page's sum of weighted values is exact");
 
-/* Of KV_INT8: bytes of a page. */
+/* Of KV_INT8: bytes of a page. Values lie at kv_value_index. */
 static inline size_t kv_int8_key_at(size_t key, size_t dim)
 {
     return (dim / 4 * KV_PAGE_TOKENS + key) * 4 + dim % 4;
-}
-
-static inline size_t kv_int8_value_at(size_t head_dim, size_t token, size_t dim)
-{
-    return (KV_PAGE_TOKENS + token) * head_dim + dim;
 }
 
 /* The scales of keys [32] and of values [32]. */
@@ -68,7 +67,7 @@ static inline float kv_largest_magnitude(size_t n, const float *x)
 
 /*
  * The scale of x's codes; 1 / scale in *inverse, or 0 there where all codes are 0. The bound
- * keeps the inverse of a query's scale finite.
+ * keeps the inverse of a scale of words finite.
  */
 static inline float kv_scale(size_t n, const float *x, float code_max, float *inverse)
 {
@@ -76,7 +75,7 @@ static inline float kv_scale(size_t n, const float *x, float code_max, float *in
     *inverse = 0.0f;
     if (!(largest < INFINITY))
         return NAN;
-    if (largest < 0x1p-112f)
+    if (largest < KV_SCALED_MIN)
         return 0.0f;
     *inverse = code_max / largest;
     return largest / code_max;
@@ -101,10 +100,11 @@ static inline float kv_quantize(size_t n, const float *x, int8_t *codes)
     return scale;
 }
 
-static inline float kv_quantize_query(size_t n, const float *x, int16_t *codes)
+/* The same of a query, or of a page's weights. */
+static inline float kv_quantize_words(size_t n, const float *x, int16_t *codes)
 {
     float inverse;
-    const float scale = kv_scale(n, x, KV_QUERY_CODE_MAX, &inverse);
+    const float scale = kv_scale(n, x, KV_WORD_CODE_MAX, &inverse);
     for (size_t i = 0; i < n; i++)
         codes[i] = inverse > 0.0f ? (int16_t)kv_nearest(x[i] * inverse) : 0;
     return scale;

@@ -36,7 +36,8 @@ static void write_int8(size_t head_dim, uint8_t *page, size_t slot, const float 
     for (size_t i = 0; i < head_dim; i++)
         page[kv_int8_key_at(slot, i)] = (uint8_t)(codes[i] + KV_CODE_ZERO);
     scales[KV_PAGE_TOKENS + slot] = kv_quantize(head_dim, value, codes);
-    memcpy(page + kv_int8_value_at(head_dim, slot, 0), codes, head_dim);
+    for (size_t i = 0; i < head_dim; i++)
+        page[kv_value_index(head_dim, slot, i)] = (uint8_t)codes[i];
 }
 
 void kv_write_ref(enum kv_type type, size_t head_dim, void *page, size_t slot, const float *key,

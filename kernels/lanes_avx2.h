@@ -110,6 +110,62 @@ static inline float lanes_greatest(lanes x)
     return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
 }
 
+static inline __m256 lanes_greater_half(bool as_bits, __m256 a, __m256 b)
+{
+    return as_bits ? _mm256_castsi256_ps(
+                         _mm256_max_epu32(_mm256_castps_si256(a), _mm256_castps_si256(b)))
+                   : _mm256_max_ps(a, b);
+}
+
+static inline lanes lanes_greater(bool as_bits, lanes a, lanes b)
+{
+    return (lanes){lanes_greater_half(as_bits, a.lo, b.lo),
+                   lanes_greater_half(as_bits, a.hi, b.hi)};
+}
+
+static inline __m256 lanes_fold_pairs(bool as_bits, __m256 a, __m256 b)
+{
+    return lanes_greater_half(as_bits, _mm256_shuffle_ps(a, b, 0x88),
+                              _mm256_shuffle_ps(a, b, 0xdd));
+}
+
+/* Each half of the result has what is left of a or b. */
+static inline __m256 lanes_fold_two(bool as_bits, lanes a, lanes b)
+{
+    const __m256 x = lanes_greater_half(as_bits, a.lo, a.hi);
+    const __m256 y = lanes_greater_half(as_bits, b.lo, b.hi);
+    return lanes_greater_half(as_bits, _mm256_permute2f128_ps(x, y, 0x20),
+                              _mm256_permute2f128_ps(x, y, 0x31));
+}
+
+/* Lane 4 * (i % 2) + i / 2: the greatest of x[i], i < 8. */
+static inline __m256 lanes_fold_eight(bool as_bits, size_t n, const lanes *x)
+{
+    __m256 twos[4];
+    for (size_t i = 0; i < 4; i++) {
+        const size_t first = 2 * i < n ? 2 * i : 0;
+        twos[i] = lanes_fold_two(as_bits, x[first], x[first + 1 < n ? first + 1 : first]);
+    }
+    return lanes_fold_pairs(as_bits, lanes_fold_pairs(as_bits, twos[0], twos[1]),
+                            lanes_fold_pairs(as_bits, twos[2], twos[3]));
+}
+
+static inline lanes lanes_greatest_each(bool as_bits, size_t n, const lanes *x)
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256 lo = lanes_fold_eight(as_bits, n < 8 ? n : 8, x);
+    const __m256 hi = n <= 8 ? lo : lanes_fold_eight(as_bits, n - 8, x + 8);
+    return (lanes){_mm256_permutevar8x32_ps(lo, order), _mm256_permutevar8x32_ps(hi, order)};
+}
+
+static inline lanes lanes_if_less(lanes a, lanes b, lanes then, lanes otherwise)
+{
+    return (lanes){
+        _mm256_blendv_ps(otherwise.lo, then.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+        _mm256_blendv_ps(otherwise.hi, then.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)),
+    };
+}
+
 static inline uint32_t lanes_equal(lanes a, lanes b)
 {
     const int lo = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ));
@@ -224,14 +280,29 @@ static inline lanes_int lanes_dot_words(lanes_int sum, lanes_int a, lanes_int b)
     return sum;
 }
 
-static inline __m256 lanes_widen_int8(const int8_t *p)
+static inline lanes_int lanes_int_add(lanes_int a, lanes_int b)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+    return (lanes_int){_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
 }
 
-static inline lanes lanes_load_int8(const int8_t *p)
+static inline lanes_int lanes_load_bytes(const int8_t *p)
 {
-    return (lanes){lanes_widen_int8(p), lanes_widen_int8(p + 8)};
+    return (lanes_int){_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)),
+                       _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(p + 16)))};
+}
+
+/* The pack interleaves 128-bit halves: quarters come out as 0 2 1 3. */
+static inline void lanes_store_words_half(int32_t *p, lanes x)
+{
+    const __m256i words =
+        _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(words, 0xd8));
+}
+
+static inline void lanes_store_words(int32_t p[LANES], lanes first, lanes second)
+{
+    lanes_store_words_half(p, first);
+    lanes_store_words_half(p + 8, second);
 }
 
 static inline __m256 lanes_exp_half(__m256 x)

@@ -101,6 +101,57 @@ static inline float lanes_greatest(lanes x)
     return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
 }
 
+/*
+ * The greater of each lane. as_bits compares floats as unsigned integers: of numbers from +0 on
+ * the order is the same, and a NaN of any sign is greater than all of them.
+ */
+static inline lanes lanes_greater(bool as_bits, lanes a, lanes b)
+{
+    return as_bits ? _mm512_castsi512_ps(
+                         _mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)))
+                   : _mm512_max_ps(a, b);
+}
+
+/* Each quarter of the result has what is left of one of a, b, c, d. */
+static inline lanes lanes_fold_four(bool as_bits, lanes a, lanes b, lanes c, lanes d)
+{
+    const lanes ab = lanes_greater(as_bits, _mm512_shuffle_f32x4(a, b, 0x44),
+                                   _mm512_shuffle_f32x4(a, b, 0xee));
+    const lanes cd = lanes_greater(as_bits, _mm512_shuffle_f32x4(c, d, 0x44),
+                                   _mm512_shuffle_f32x4(c, d, 0xee));
+    return lanes_greater(as_bits, _mm512_shuffle_f32x4(ab, cd, 0x88),
+                         _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
+
+static inline lanes lanes_fold_pairs(bool as_bits, lanes a, lanes b)
+{
+    return lanes_greater(as_bits, _mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+}
+
+/* Lane i: the greatest of the vector x[i], 0 < n <= LANES; lanes from n on hold anything. */
+static inline lanes lanes_greatest_each(bool as_bits, size_t n, const lanes *x)
+{
+    lanes fours[4];
+    for (size_t i = 0; i < 4; i++) {
+        const lanes *v = x + (4 * i < n ? 4 * i : 0);
+        const size_t last = 4 * i < n ? n - 4 * i - 1 : 0;
+        fours[i] = lanes_fold_four(as_bits, v[0], v[last < 1 ? last : 1],
+                                   v[last < 2 ? last : 2], v[last < 3 ? last : 3]);
+    }
+    const lanes quarters =
+        lanes_fold_pairs(as_bits, lanes_fold_pairs(as_bits, fours[0], fours[1]),
+                         lanes_fold_pairs(as_bits, fours[2], fours[3]));
+    const __m512i order =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_ps(order, quarters);
+}
+
+/* then where a < b, otherwise where not or either is NaN. */
+static inline lanes lanes_if_less(lanes a, lanes b, lanes then, lanes otherwise)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), otherwise, then);
+}
+
 /* Bit i: lane i of both is equal. */
 static inline uint32_t lanes_equal(lanes a, lanes b)
 {
@@ -168,16 +219,37 @@ static inline lanes_int lanes_load_words(const uint8_t *quads, bool others)
                   : _mm512_and_si512(bytes, _mm512_set1_epi16(0x00ff));
 }
 
-/* sum + the two products of words of each lane, exact modulo 2^32. */
+/*
+ * sum + the two products of words of each lane, exact modulo 2^32. The empty instruction keeps
+ * the compiler from copying sums about, for which there are no registers left beside a tile.
+ */
 static inline lanes_int lanes_dot_words(lanes_int sum, lanes_int a, lanes_int b)
 {
-    return _mm512_dpwssd_epi32(sum, a, b);
+    sum = _mm512_dpwssd_epi32(sum, a, b);
+#ifdef __AVX512F__ /* where it is not emulated */
+    __asm__("" : "+v"(sum));
+#endif
+    return sum;
 }
 
-/* 16 signed bytes as floats. */
-static inline lanes lanes_load_int8(const int8_t *p)
+static inline lanes_int lanes_int_add(lanes_int a, lanes_int b)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+    return _mm512_add_epi32(a, b);
+}
+
+/* 32 signed bytes as words. */
+static inline lanes_int lanes_load_bytes(const int8_t *p)
+{
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
+}
+
+/* Numbers of at most 16 bits as 32 words, each the nearest, half way the even one. */
+static inline void lanes_store_words(int32_t p[LANES], lanes first, lanes second)
+{
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m512i words =
+        _mm512_packs_epi32(_mm512_cvtps_epi32(first), _mm512_cvtps_epi32(second));
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi64(order, words));
 }
 
 /* exp_scalar of every lane. */

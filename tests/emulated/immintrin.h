@@ -99,6 +99,14 @@ static inline __m512i emulated_cvtepi8_epi32(__m128i x)
     return r.si;
 }
 
+static inline __m512i emulated_cvtepi8_epi16(__m256i x)
+{
+    const union emulated_vector r = {
+        .half_si = {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(x)),
+                    _mm256_cvtepi8_epi16(_mm256_extracti128_si256(x, 1))}};
+    return r.si;
+}
+
 /* The low byte of every lane. */
 static inline __m128i emulated_cvtepi32_epi8(__m512i x)
 {
@@ -137,6 +145,17 @@ static inline __m512 emulated_movehdup_ps(__m512 x)
     return r.ps;
 }
 
+/* Two quarters of a, then two of b, each named by two bits of which, lowest first. */
+static inline __m512 emulated_shuffle_f32x4(__m512 a, __m512 b, int which)
+{
+    const union emulated_vector u = {.ps = a};
+    const union emulated_vector v = {.ps = b};
+    union emulated_vector r;
+    for (int i = 0; i < 16; i++)
+        r.f[i] = (i < 8 ? u.f : v.f)[(which >> i / 4 * 2 & 3) * 4 + i % 4];
+    return r.ps;
+}
+
 /* Lane i of a quarter is the lane of it that two bits of order name, lowest first. */
 static inline __m512 emulated_permute_ps(__m512 x, int order)
 {
@@ -147,7 +166,18 @@ static inline __m512 emulated_permute_ps(__m512 x, int order)
     return r.ps;
 }
 
-/* ---- dot products of unsigned by signed bytes */
+/* ---- dot products of words, and of unsigned by signed bytes */
+
+static inline __m512i emulated_dpwssd_epi32(__m512i sum, __m512i a, __m512i b)
+{
+    union emulated_vector r = {.si = sum};
+    const union emulated_vector u = {.si = a};
+    const union emulated_vector v = {.si = b};
+    for (int half = 0; half < 2; half++)
+        r.half_si[half] = _mm256_add_epi32(r.half_si[half],
+                                           _mm256_madd_epi16(u.half_si[half], v.half_si[half]));
+    return r.si;
+}
 
 /* Even and odd bytes as 16-bit numbers; a sum of two products fits 32 bits, none saturates. */
 static inline __m256i emulated_dot_half(__m256i sum, __m256i a, __m256i b)
@@ -158,7 +188,7 @@ static inline __m256i emulated_dot_half(__m256i sum, __m256i a, __m256i b)
     return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
 }
 
-/* SIMDe has it too, in 2,048-bit vectors: a kernel of it takes minutes to compile. */
+/* SIMDe has both too, in 2,048-bit vectors: a kernel of them takes minutes to compile. */
 static inline __m512i emulated_dpbusd_epi32(__m512i sum, __m512i a, __m512i b)
 {
     union emulated_vector r = {.si = sum};
@@ -208,11 +238,14 @@ static inline float emulated_reduce_add_ps(__m512 x)
 #undef _mm512_cvtph_ps
 #undef _mm512_cvtepu16_epi32
 #undef _mm512_cvtepi8_epi32
+#undef _mm512_cvtepi8_epi16
 #undef _mm512_cvtepi32_epi8
 #undef _mm512_cvtepi32_epi16
 #undef _mm512_moveldup_ps
 #undef _mm512_movehdup_ps
+#undef _mm512_shuffle_f32x4
 #undef _mm512_permute_ps
+#undef _mm512_dpwssd_epi32
 #undef _mm512_dpbusd_epi32
 #undef _mm512_reduce_add_epi32
 #undef _mm512_reduce_max_epi32
@@ -226,11 +259,14 @@ static inline float emulated_reduce_add_ps(__m512 x)
 #define _mm512_cvtph_ps(x)                emulated_cvtph_ps(x)
 #define _mm512_cvtepu16_epi32(x)          emulated_cvtepu16_epi32(x)
 #define _mm512_cvtepi8_epi32(x)           emulated_cvtepi8_epi32(x)
+#define _mm512_cvtepi8_epi16(x)           emulated_cvtepi8_epi16(x)
 #define _mm512_cvtepi32_epi8(x)           emulated_cvtepi32_epi8(x)
 #define _mm512_cvtepi32_epi16(x)          emulated_cvtepi32_epi16(x)
 #define _mm512_moveldup_ps(x)             emulated_moveldup_ps(x)
 #define _mm512_movehdup_ps(x)             emulated_movehdup_ps(x)
+#define _mm512_shuffle_f32x4(a, b, which) emulated_shuffle_f32x4(a, b, which)
 #define _mm512_permute_ps(x, order)       emulated_permute_ps(x, order)
+#define _mm512_dpwssd_epi32(sum, a, b)    emulated_dpwssd_epi32(sum, a, b)
 #define _mm512_dpbusd_epi32(sum, a, b)    emulated_dpbusd_epi32(sum, a, b)
 #define _mm512_reduce_add_epi32(x)        emulated_reduce_add_epi32(x)
 #define _mm512_reduce_max_epi32(x)        emulated_reduce_max_epi32(x)

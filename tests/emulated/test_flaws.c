@@ -75,6 +75,13 @@ static void a_product_rounded_before_its_sum_is_noticed_in_attention(void **stat
     twin_test_notices(&(struct flaw){"attend", "unfused", "twins_agree_on_extreme_scores"});
 }
 
+static void halves_rounded_away_from_zero_are_noticed_in_attention(void **state)
+{
+    (void)state;
+    twin_test_notices(&(struct flaw){"attend", "rounded_away",
+                                     "weights_half_way_between_codes_become_the_even_one"});
+}
+
 static void one_bit_of_one_lane_is_noticed_in_silu(void **state)
 {
     (void)state;
@@ -102,6 +109,7 @@ int main(void)
         cmocka_unit_test(a_product_rounded_before_its_sum_is_noticed_in_rmsnorm),
         cmocka_unit_test(a_product_rounded_before_its_sum_is_noticed_in_exp),
         cmocka_unit_test(a_product_rounded_before_its_sum_is_noticed_in_attention),
+        cmocka_unit_test(halves_rounded_away_from_zero_are_noticed_in_attention),
         cmocka_unit_test(one_bit_of_one_lane_is_noticed_in_silu),
         cmocka_unit_test(byte_products_that_saturate_are_noticed_at_extreme_codes),
         cmocka_unit_test(halves_rounded_away_from_zero_are_noticed_in_quantisation),

@@ -151,30 +151,38 @@ static void hex_of(const void *bytes, size_t length, char hex[65])
     assert_int_equal(sha256_hex(bytes, length, hex, NULL), 0);
 }
 
-static void names_are_the_chain_that_is_described(void **state)
+/* Path of the prefix of n pages in the given format version. */
+static void described_path(const struct kv_world *w, int version, const char *salt, size_t n,
+                           char path[192])
 {
-    struct kv_world *w = *state;
-    const char identity[] =
-        "sheaf kv 1\nprogram " SHEAF_VERSION
-        "\nmodel aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-        "aaaa\nkernels ref\nactivations 1\nkv 1\nlayers 2\nheads 2\ndim 16\n"
-        "page 32\n";
-    char bytes[64 + PAGE * 4], hash[65];
+    char bytes[64 + PAGE * 4], hash[65], identity[256];
+    snprintf(identity, sizeof identity,
+             "sheaf kv %d\nprogram " SHEAF_VERSION
+             "\nmodel aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+             "aaaa\nkernels ref\nactivations 1\nkv 1\nlayers 2\nheads 2\ndim 16\n"
+             "page 32\n",
+             version);
     hex_of(identity, strlen(identity), hash);
     memcpy(bytes, hash, 64);
-    hex_of("tenant", 6, hash);
+    hex_of(salt, strlen(salt), hash);
     memcpy(bytes + 64, hash, 64);
     hex_of(bytes, 128, hash);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < n; i++) {
         memcpy(bytes, hash, 64);
         memcpy(bytes + 64, w->tokens + i * PAGE, PAGE * 4);
         hex_of(bytes, sizeof bytes, hash);
     }
+    snprintf(path, 192, "%s/%s.kv", w->folder, hash);
+}
+
+static void names_are_the_chain_that_is_described(void **state)
+{
+    struct kv_world *w = *state;
     assert_int_equal(kv_disk_save(w->disk, "tenant", w->tokens, 0, w->pages, 3, LONG_WAIT_US),
                      3);
     reopen_world(w);
     char path[192];
-    snprintf(path, sizeof path, "%s/%s.kv", w->folder, hash);
+    described_path(w, 2, "tenant", 3, path);
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
@@ -201,7 +209,7 @@ static void the_file_lies_as_described(void **state)
     const size_t head = (FIELDS_BYTES + 10 * PAGE * 4 + 2 * 8 + 8 + 63) / 64 * 64;
     assert_int_equal(length, head + 2 * DATA_PAGE_BYTES);
     assert_memory_equal(bytes, "sheafkv\n", 8);
-    static const uint32_t numbers[] = {1, 32, 2, 2, 16, KV_BF16, ACT_INT8, 8, 2, 10 * PAGE};
+    static const uint32_t numbers[] = {2, 32, 2, 2, 16, KV_BF16, ACT_INT8, 8, 2, 10 * PAGE};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         assert_int_equal(number_at(bytes, 8 + 4 * i, 4), numbers[i]);
     assert_memory_equal(bytes + 48, "ref\0\0\0\0\0\0\0\0\0\0\0\0", 16);
@@ -422,6 +430,28 @@ static void a_file_from_elsewhere_is_not_found_and_under_our_name_ignored(void *
     free(bytes);
 }
 
+/* Version 1: values of int8 pages lay token by token. */
+static void a_file_of_an_older_format_is_not_found_and_under_our_name_ignored(void **state)
+{
+    struct kv_world *w = *state;
+    char path[192], older[192];
+    uint8_t *bytes;
+    const size_t length = make_file(w, path, &bytes);
+    unlink(path);
+    bytes[8] = 1;
+    described_path(w, 1, "", 8, older);
+    write_file(older, bytes, length);
+    struct said said;
+    listen_begin(&said);
+    const size_t n = load_pages(w, 7, 0, 8);
+    assert_string_equal(listen_end(&said), "");
+    assert_int_equal(n, 0);
+    assert_int_equal(kv_disk_counters(w->disk).files_bad, 0);
+    write_file(path, bytes, length);
+    expect_ignored(w, path, 0, "it has another format version");
+    free(bytes);
+}
+
 static void another_salt_finds_nothing(void **state)
 {
     struct kv_world *w = *state;
@@ -584,6 +614,7 @@ int main(void)
         TEST(the_pages_before_a_damaged_one_are_good),
         TEST(a_file_of_another_length_is_ignored),
         TEST(a_file_from_elsewhere_is_not_found_and_under_our_name_ignored),
+        TEST(a_file_of_an_older_format_is_not_found_and_under_our_name_ignored),
         TEST(another_salt_finds_nothing),
         TEST(tokens_are_compared_and_not_only_their_hash),
         TEST(what_is_not_a_file_is_ignored),

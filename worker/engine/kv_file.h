@@ -57,7 +57,7 @@
 
 enum {
     /* Raised when the layout changes, or the arithmetic that fills a page. */
-    KV_FILE_VERSION = 1,
+    KV_FILE_VERSION = 2,
     /* Of the demo model a file is then 6 MB, of an 8B model 32 MB: long enough reads. */
     KV_FILE_PAGES = 8,
 };
