@@ -427,7 +427,7 @@ static void kv_write_puts_codes_and_scales_where_the_layout_says(void **state)
     enum { HD = 48 };
     static struct {
         uint8_t key[HD / 4][32][4];
-        int8_t value[32][HD];
+        int8_t value[16][HD][2];
         float key_scale[32], value_scale[32];
     } page, before;
     float key[HD], value[HD];
@@ -449,12 +449,12 @@ static void kv_write_puts_codes_and_scales_where_the_layout_says(void **state)
             const double k = (double)key[i] * 127 / key_max;
             const double v = (double)value[i] * 127 / value_max;
             assert_true(fabs(page.key[i / 4][slot][i % 4] - 128 - k) <= 0.5001);
-            assert_true(fabs(page.value[slot][i] - v) <= 0.5001);
+            assert_true(fabs(page.value[slot / 2][i][slot % 2] - v) <= 0.5001);
         }
         /* With the slot's own places set back, nothing else has changed. */
         for (size_t i = 0; i < HD; i++) {
             page.key[i / 4][slot][i % 4] = before.key[0][0][0];
-            page.value[slot][i] = before.value[0][0];
+            page.value[slot / 2][i][slot % 2] = before.value[0][0][0];
         }
         page.key_scale[slot] = before.key_scale[slot];
         page.value_scale[slot] = before.value_scale[slot];
@@ -478,7 +478,7 @@ static void int8_codes_round_to_nearest_even(void **state)
         x[5] = cases[i].value;
         kv_write_ref(KV_INT8, 16, page, 9, x, x);
         assert_int_equal(page[(1 * 32 + 9) * 4 + 1] - 128, cases[i].want);
-        assert_int_equal((int8_t)page[32 * 16 + 9 * 16 + 5], cases[i].want);
+        assert_int_equal((int8_t)page[32 * 16 + (4 * 16 + 5) * 2 + 1], cases[i].want);
     }
 }
 
@@ -492,7 +492,7 @@ static void int8_vectors_without_a_code_have_a_scale_that_says_so(void **state)
                  {NAN, true},   {INFINITY, true}, {-INFINITY, true}};
     static struct {
         uint8_t key[4][32][4];
-        int8_t value[32][16];
+        int8_t value[16][16][2];
         float key_scale[32], value_scale[32];
     } page;
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -503,7 +503,7 @@ static void int8_vectors_without_a_code_have_a_scale_that_says_so(void **state)
         kv_write_ref(KV_INT8, 16, &page, 31, x, x);
         for (size_t d = 0; d < 16; d++) {
             assert_int_equal(page.key[d / 4][31][d % 4], 128);
-            assert_int_equal(page.value[31][d], 0);
+            assert_int_equal(page.value[15][d][1], 0);
         }
         assert_int_equal(isnan(page.key_scale[31]) != 0, cases[i].is_nan);
         assert_int_equal(isnan(page.value_scale[31]) != 0, cases[i].is_nan);
