@@ -11,60 +11,28 @@
  * is a token like any other. Standard output is one JSON object; times leave out loading.
  * A value out of place ends the program with a message and exit code 1: only a bench calls it.
  */
-#include <errno.h>
-#include <llama.h>
-#include <stdbool.h>
+#include "driver.h"
+
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum {
-    BATCH_TOKENS = 2048,
-    SEQUENCES_MAX = 64,
-    DOCUMENTS_MAX = 64,
-    ASKS_MAX = 256,
     PROMPT_TOKENS = 2000,
     PREFIX_TOKENS = 2048,
     OWN_TOKENS = 8, /* of a sequence, behind the prefix */
     CELLS = 256,    /* contexts are multiples of it */
 };
 
-struct ids {
-    llama_token *ids;
-    size_t n;
-};
-
-struct document {
-    struct ids text, asks[ASKS_MAX];
-    size_t n_asks;
-};
-
-struct options {
-    int threads, ubatch, flash, repack, documents, width, answer, steps, prefill;
-    const char *kv;
-};
-
-struct driver {
-    struct options o;
-    struct llama_model *model;
-    struct llama_context *ctx;
-    struct llama_batch batch;
-    int n_vocab;
-    struct document docs[DOCUMENTS_MAX];
-    size_t n_docs, n_answers;
-    llama_token *out[SEQUENCES_MAX]; /* the answers of one group */
-    double prefill_s, asks_s, decode_s;
-    size_t prefill_tokens, ask_tokens, decode_tokens;
-};
-
-static int fails(const char *what, const char *which)
+int fails(const char *what, const char *which)
 {
     fprintf(stderr, "driver: %s: %s\n", what, which);
     return -1;
 }
 
-static double now_s(void)
+double now_s(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -79,7 +47,7 @@ static void clear(struct driver *d)
 {
     llama_kv_cache_clear(d->ctx);
 }
-static void share(struct driver *d, int seq)
+void share(struct driver *d, int seq)
 {
     llama_kv_cache_seq_rm(d->ctx, seq, -1, -1);
     llama_kv_cache_seq_cp(d->ctx, 0, seq, -1, -1);
@@ -94,7 +62,7 @@ static void clear(struct driver *d)
 {
     llama_memory_clear(llama_get_memory(d->ctx), false);
 }
-static void share(struct driver *d, int seq)
+void share(struct driver *d, int seq)
 {
     llama_memory_seq_rm(llama_get_memory(d->ctx), seq, -1, -1);
     llama_memory_seq_cp(llama_get_memory(d->ctx), 0, seq, -1, -1);
@@ -147,8 +115,7 @@ static int kv_type(const char *name, enum ggml_type *out)
     return fails("no KV type", name);
 }
 
-/* A context of so many cells for that many sequences beside the shared one. */
-static int open_context(struct driver *d, size_t cells, size_t sequences)
+int open_context(struct driver *d, size_t cells, size_t sequences)
 {
     struct llama_context_params params = llama_context_default_params();
     params.n_ctx = (uint32_t)((cells + CELLS - 1) / CELLS * CELLS);
@@ -172,9 +139,14 @@ static int open_context(struct driver *d, size_t cells, size_t sequences)
     return d->ctx ? 0 : fails("no context", d->o.kv);
 }
 
+const char *peer_name(void)
+{
+    return peer;
+}
+
 /* ------------------------------------------------------------------ decoding */
 
-static void add(struct driver *d, llama_token id, size_t position, size_t seq, bool wants)
+void add(struct driver *d, llama_token id, size_t position, size_t seq, bool wants)
 {
     struct llama_batch *b = &d->batch;
     const int i = b->n_tokens++;
@@ -185,7 +157,7 @@ static void add(struct driver *d, llama_token id, size_t position, size_t seq, b
     b->logits[i] = wants;
 }
 
-static int decode(struct driver *d)
+int decode(struct driver *d)
 {
     const int rc = llama_decode(d->ctx, d->batch);
     char text[32];
@@ -213,13 +185,12 @@ static llama_token greatest(const float *x, int n)
     return i;
 }
 
-static llama_token next_token(struct driver *d, int row)
+llama_token next_token(struct driver *d, int row)
 {
     return greatest(llama_get_logits_ith(d->ctx, row), d->n_vocab);
 }
 
-/* n tokens on sequence 0, from an empty cache. */
-static int prefill(struct driver *d, const llama_token *ids, size_t n)
+int prefill(struct driver *d, const llama_token *ids, size_t n)
 {
     clear(d);
     for (size_t begin = 0; begin < n; begin += BATCH_TOKENS) {
@@ -233,8 +204,7 @@ static int prefill(struct driver *d, const llama_token *ids, size_t n)
     return 0;
 }
 
-/* One token more of each of n sequences at out[s][step - 1]; positions[s] is where it goes. */
-static int decode_step(struct driver *d, size_t n, size_t *positions, size_t step)
+int decode_step(struct driver *d, size_t n, size_t *positions, size_t step)
 {
     d->batch.n_tokens = 0;
     for (size_t s = 0; s < n; s++)
@@ -243,154 +213,6 @@ static int decode_step(struct driver *d, size_t n, size_t *positions, size_t ste
         return -1;
     for (size_t s = 0; s < n; s++)
         d->out[s][step] = next_token(d, (int)s);
-    return 0;
-}
-
-/* ------------------------------------------------------------------ the job */
-
-/* Tails of all n questions in as few batches as can be; leaves the first answer tokens. */
-static int decode_asks(struct driver *d, const struct document *doc, size_t first, size_t n,
-                       size_t *positions)
-{
-    for (size_t s = 0; s < n;) {
-        int rows[SEQUENCES_MAX];
-        const size_t begin = s;
-        d->batch.n_tokens = 0;
-        for (; s < n; s++) {
-            const struct ids *ask = &doc->asks[first + s];
-            if ((size_t)d->batch.n_tokens + ask->n > BATCH_TOKENS)
-                break;
-            for (size_t i = 0; i < ask->n; i++)
-                add(d, ask->ids[i], doc->text.n + i, s + 1, i + 1 == ask->n);
-            rows[s] = d->batch.n_tokens - 1;
-            positions[s] = doc->text.n + ask->n;
-            d->ask_tokens += ask->n;
-        }
-        if (s == begin || decode(d) != 0)
-            return -1;
-        for (size_t k = begin; k < s; k++)
-            d->out[k][0] = next_token(d, rows[k]);
-    }
-    return 0;
-}
-
-static void print_answers(struct driver *d, size_t n)
-{
-    for (size_t s = 0; s < n; s++, d->n_answers++) {
-        printf("%s[", d->n_answers ? ",\n" : "");
-        for (int i = 0; i < d->o.answer; i++)
-            printf("%s%d", i ? "," : "", d->out[s][i]);
-        printf("]");
-    }
-}
-
-static int answer_group(struct driver *d, const struct document *doc, size_t first, size_t n)
-{
-    size_t positions[SEQUENCES_MAX];
-    const double began_s = now_s();
-    for (size_t s = 0; s < n; s++)
-        share(d, (int)s + 1);
-    if (decode_asks(d, doc, first, n, positions) != 0)
-        return -1;
-    const double asked_s = now_s();
-    for (int step = 1; step < d->o.answer; step++)
-        if (decode_step(d, n, positions, (size_t)step) != 0)
-            return -1;
-    d->asks_s += asked_s - began_s;
-    d->decode_s += now_s() - asked_s;
-    d->decode_tokens += n * (size_t)(d->o.answer - 1);
-    print_answers(d, n);
-    return 0;
-}
-
-static int answer_document(struct driver *d, const struct document *doc)
-{
-    const double began_s = now_s();
-    if (prefill(d, doc->text.ids, doc->text.n) != 0)
-        return -1;
-    d->prefill_s += now_s() - began_s;
-    d->prefill_tokens += doc->text.n;
-    const size_t width = (size_t)d->o.width;
-    for (size_t first = 0; first < doc->n_asks; first += width) {
-        const size_t left = doc->n_asks - first;
-        if (answer_group(d, doc, first, left < width ? left : width) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int parse_line(struct ids *out, const char *text)
-{
-    size_t room = 0;
-    for (char *end;; text = end) {
-        errno = 0;
-        const long id = strtol(text, &end, 10);
-        if (end == text)
-            return out->n > 0 ? 0 : fails("a line without tokens", text);
-        if (errno != 0 || id < 0 || id > INT32_MAX)
-            return fails("not a token", text);
-        if (out->n == room) {
-            room = room ? 2 * room : 64;
-            out->ids = realloc(out->ids, room * sizeof out->ids[0]);
-            if (!out->ids)
-                return fails("no memory", "tokens");
-        }
-        out->ids[out->n++] = (llama_token)id;
-    }
-}
-
-static int read_job(struct driver *d, const char *path)
-{
-    char *line = NULL;
-    size_t room = 0;
-    int rc = 0;
-    FILE *in = fopen(path, "r");
-    if (!in)
-        return fails("cannot read", path);
-    while (rc == 0 && getline(&line, &room, in) > 0) {
-        struct document *doc = d->n_docs ? &d->docs[d->n_docs - 1] : NULL;
-        if (strncmp(line, "DOC ", 4) == 0) {
-            if (d->n_docs == DOCUMENTS_MAX || (int)d->n_docs == d->o.documents)
-                break;
-            rc = parse_line(&d->docs[d->n_docs++].text, line + 4);
-        } else if (strncmp(line, "ASK ", 4) == 0 && doc && doc->n_asks < ASKS_MAX) {
-            rc = parse_line(&doc->asks[doc->n_asks++], line + 4);
-        } else {
-            rc = fails("neither DOC nor ASK, or too many", path);
-        }
-    }
-    free(line);
-    fclose(in);
-    return rc == 0 && d->n_docs == 0 ? fails("no documents", path) : rc;
-}
-
-static size_t cells_of_job(const struct driver *d)
-{
-    size_t text = 0, ask = 0;
-    for (size_t i = 0; i < d->n_docs; i++) {
-        text = d->docs[i].text.n > text ? d->docs[i].text.n : text;
-        for (size_t k = 0; k < d->docs[i].n_asks; k++)
-            ask = d->docs[i].asks[k].n > ask ? d->docs[i].asks[k].n : ask;
-    }
-    return text + (size_t)d->o.width * (ask + (size_t)d->o.answer + 8);
-}
-
-static int run_job(struct driver *d, const char *path)
-{
-    if (read_job(d, path) != 0 || open_context(d, cells_of_job(d), (size_t)d->o.width) != 0)
-        return -1;
-    if (prefill(d, d->docs[0].text.ids, 64 < d->docs[0].text.n ? 64 : d->docs[0].text.n) != 0)
-        return -1; /* the first touch of the memory */
-    printf("{\"peer\": \"%s\", \"answers\": [", peer);
-    const double began_s = now_s();
-    for (size_t i = 0; i < d->n_docs; i++)
-        if (answer_document(d, &d->docs[i]) != 0)
-            return -1;
-    const double seconds = now_s() - began_s;
-    printf("],\n\"seconds\": %.4f, \"prefill_s\": %.4f, \"asks_s\": %.4f, \"decode_s\": %.4f, "
-           "\"prefill_tokens\": %zu, \"ask_tokens\": %zu, \"decode_tokens\": %zu}\n",
-           seconds, d->prefill_s, d->asks_s, d->decode_s, d->prefill_tokens, d->ask_tokens,
-           d->decode_tokens);
     return 0;
 }
 

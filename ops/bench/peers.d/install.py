@@ -107,13 +107,14 @@ def library_folders(build):
 
 
 def build_driver(name, folder):
-    """Built again whenever driver.c has changed."""
-    source = HERE / "driver.c"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    """Built again whenever its source has changed."""
+    sources = sorted(HERE.glob("driver*.[ch]"))
+    digest = hashlib.sha256(b"".join(s.read_bytes() for s in sources)).hexdigest()[:12]
     driver = folder / f"driver-{digest}"
     if not driver.exists():
         libraries = library_folders(folder / "build")
-        command = ["gcc", "-std=gnu17", "-O3", "-march=native", source, "-o", f"{driver}.new",
+        command = ["gcc", "-std=gnu17", "-O3", "-march=native", "-o", f"{driver}.new",
+                   *(s for s in sources if s.suffix == ".c"),
                    "-isystem", folder / "src/include", "-isystem", folder / "src/ggml/include"]
         command += ["-DPEER_IK"] if name == "ik_llama.cpp" else []
         for path in libraries:

@@ -2,8 +2,8 @@
 
 Its continuous batching with prefix caching: a document first, alone, then all its questions at
 a time, so that they find it in the cache. Run with the packages of install.py on PYTHONPATH.
-Options: threads, documents, answer, steps, prefill, kv (u8, f16, bf16 or f32; by default the
-library's own choice).
+Options: threads, documents, answer, steps, prefill, kv (u8, f16, bf16 or f32) and reader
+(LEGACY or FRONTEND); by default the library's own choices.
 """
 import json
 import sys
@@ -39,6 +39,8 @@ def open_pipeline(model, options):
                   "PERFORMANCE_HINT": "LATENCY"}
     if "kv" in options:
         properties["KV_CACHE_PRECISION"] = options["kv"]
+    if "reader" in options:
+        properties["GGUF_READER"] = options["reader"]
     return openvino_genai.ContinuousBatchingPipeline(model, scheduler, "CPU", properties)
 
 
