@@ -28,7 +28,9 @@ SOURCES = {
                    "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_APP=OFF"],
                   ["llama", "llama-quantize", "llama-server"]),
     "ik_llama.cpp": ("ik-llama-cpp-python", "0.1.5", "vendor/ik_llama.cpp",
-                     ["-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_SERVER=OFF"], ["llama"]),
+                     ["-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_SERVER=OFF",
+                      # KV types f16, bf16 and q8_0 are there without it.
+                      "-DGGML_IQK_FA_ALL_QUANTS=OFF"], ["llama"]),
 }
 OPENVINO_VERSION = "2026.4.1.0"
 DEMO_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
