@@ -77,7 +77,7 @@ static void drop(struct driver *d, int seq)
 static void log_some(enum ggml_log_level level, const char *text, void *ctx)
 {
     (void)ctx;
-    if (level == GGML_LOG_LEVEL_ERROR || strstr(text, "FANCY_SIMD") || strstr(text, "epack"))
+    if (level == GGML_LOG_LEVEL_ERROR || strstr(text, "FANCY_SIMD"))
         fputs(text, stderr);
 }
 
