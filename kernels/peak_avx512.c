@@ -22,7 +22,7 @@ int peak_dot_avx512(size_t n)
 #pragma GCC unroll 16
     for (int i = 1; i < PEAK_CHAINS_AVX512; i++)
         acc[0] = _mm512_add_epi32(acc[0], acc[i]);
-    return _mm512_reduce_add_epi32(acc[0]);
+    return _mm_cvtsi128_si32(_mm512_castsi512_si128(acc[0]));
 }
 
 int peak_dot_words_avx512(size_t n)
@@ -43,7 +43,7 @@ int peak_dot_words_avx512(size_t n)
 #pragma GCC unroll 16
     for (int i = 1; i < PEAK_CHAINS_AVX512; i++)
         acc[0] = _mm512_add_epi32(acc[0], acc[i]);
-    return _mm512_reduce_add_epi32(acc[0]);
+    return _mm_cvtsi128_si32(_mm512_castsi512_si128(acc[0]));
 }
 
 int peak_fma_avx512(size_t n)
