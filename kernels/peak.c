@@ -85,44 +85,6 @@ static int read_memory(size_t n, const uint8_t *memory)
     return (int)(sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7]);
 }
 
-#ifndef SHEAF_REF_ONLY
-static int dot_avx512(size_t n, const uint8_t *memory)
-{
-    (void)memory;
-    return peak_dot_avx512(n);
-}
-
-static int dot_words_avx512(size_t n, const uint8_t *memory)
-{
-    (void)memory;
-    return peak_dot_words_avx512(n);
-}
-
-static int fma_avx512(size_t n, const uint8_t *memory)
-{
-    (void)memory;
-    return peak_fma_avx512(n);
-}
-
-static int dot_avx2(size_t n, const uint8_t *memory)
-{
-    (void)memory;
-    return peak_dot_avx2(n);
-}
-
-static int dot_words_avx2(size_t n, const uint8_t *memory)
-{
-    (void)memory;
-    return peak_dot_words_avx2(n);
-}
-
-static int fma_avx2(size_t n, const uint8_t *memory)
-{
-    (void)memory;
-    return peak_fma_avx2(n);
-}
-#endif
-
 /* ---- threads */
 
 /* Returns the units that were done. */
@@ -217,52 +179,59 @@ out:
     return code;
 }
 
+/* A build of plain C alone has one loop, whatever it is asked for. */
+static int measure_one_of(const struct loop *loops, size_t n_loops, enum kernels_isa isa,
+                          size_t n_threads, double *rate, struct err *e)
+{
+    return measure(&loops[(size_t)isa < n_loops ? isa : KERNELS_REF], n_threads, rate, e);
+}
+
 int peak_int8(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e)
 {
-    struct loop loop = {.round = dot_ref, .n = 1 << 20, .per_round = 2 * REF_CHAINS};
+    static const struct loop loops[] = {
+        [KERNELS_REF] = {.round = dot_ref, .n = 1 << 20, .per_round = 2 * REF_CHAINS},
 #ifndef SHEAF_REF_ONLY
-    if (isa == KERNELS_AVX512)
-        loop = (struct loop){
-            .round = dot_avx512, .n = 1 << 18, .per_round = 2 * 64 * PEAK_CHAINS_AVX512};
-    if (isa == KERNELS_AVX2)
-        loop = (struct loop){
-            .round = dot_avx2, .n = 1 << 18, .per_round = 2 * 32 * PEAK_DOT_CHAINS_AVX2};
-#else
-    (void)isa;
+        [KERNELS_AVX2] = {.round = peak_dot_avx2,
+                          .n = 1 << 18,
+                          .per_round = 2 * 32 * PEAK_DOT_CHAINS_AVX2},
+        [KERNELS_AVX512] = {.round = peak_dot_avx512,
+                            .n = 1 << 18,
+                            .per_round = 2 * 64 * PEAK_CHAINS_AVX512},
 #endif
-    return measure(&loop, n_threads, rate, e);
+    };
+    return measure_one_of(loops, sizeof loops / sizeof loops[0], isa, n_threads, rate, e);
 }
 
 int peak_int16(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e)
 {
-    struct loop loop = {.round = dot_ref, .n = 1 << 20, .per_round = 2 * REF_CHAINS};
+    static const struct loop loops[] = {
+        [KERNELS_REF] = {.round = dot_ref, .n = 1 << 20, .per_round = 2 * REF_CHAINS},
 #ifndef SHEAF_REF_ONLY
-    if (isa == KERNELS_AVX512)
-        loop = (struct loop){
-            .round = dot_words_avx512, .n = 1 << 18, .per_round = 2 * 32 * PEAK_CHAINS_AVX512};
-    if (isa == KERNELS_AVX2)
-        loop = (struct loop){
-            .round = dot_words_avx2, .n = 1 << 18, .per_round = 2 * 16 * PEAK_DOT_CHAINS_AVX2};
-#else
-    (void)isa;
+        [KERNELS_AVX2] = {.round = peak_dot_words_avx2,
+                          .n = 1 << 18,
+                          .per_round = 2 * 16 * PEAK_DOT_CHAINS_AVX2},
+        [KERNELS_AVX512] = {.round = peak_dot_words_avx512,
+                            .n = 1 << 18,
+                            .per_round = 2 * 32 * PEAK_CHAINS_AVX512},
 #endif
-    return measure(&loop, n_threads, rate, e);
+    };
+    return measure_one_of(loops, sizeof loops / sizeof loops[0], isa, n_threads, rate, e);
 }
 
 int peak_f32(enum kernels_isa isa, size_t n_threads, double *rate, struct err *e)
 {
-    struct loop loop = {.round = fma_ref, .n = 1 << 20, .per_round = 2 * REF_CHAINS};
+    static const struct loop loops[] = {
+        [KERNELS_REF] = {.round = fma_ref, .n = 1 << 20, .per_round = 2 * REF_CHAINS},
 #ifndef SHEAF_REF_ONLY
-    if (isa == KERNELS_AVX512)
-        loop = (struct loop){
-            .round = fma_avx512, .n = 1 << 18, .per_round = 2 * 16 * PEAK_CHAINS_AVX512};
-    if (isa == KERNELS_AVX2)
-        loop = (struct loop){
-            .round = fma_avx2, .n = 1 << 18, .per_round = 2 * 8 * PEAK_FMA_CHAINS_AVX2};
-#else
-    (void)isa;
+        [KERNELS_AVX2] = {.round = peak_fma_avx2,
+                          .n = 1 << 18,
+                          .per_round = 2 * 8 * PEAK_FMA_CHAINS_AVX2},
+        [KERNELS_AVX512] = {.round = peak_fma_avx512,
+                            .n = 1 << 18,
+                            .per_round = 2 * 16 * PEAK_CHAINS_AVX512},
 #endif
-    return measure(&loop, n_threads, rate, e);
+    };
+    return measure_one_of(loops, sizeof loops / sizeof loops[0], isa, n_threads, rate, e);
 }
 
 int peak_read(size_t n_threads, double *rate, struct err *e)

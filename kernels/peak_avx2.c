@@ -1,16 +1,16 @@
 /* Chains of the instructions that bound the AVX2 kernels,
  * all in registers: every loop over them is unrolled, or the array would live in memory. */
 #include <immintrin.h>
+#include <stdbool.h>
 
+#include "inline_int.h"
 #include "peak_int.h"
 
-/* Each chain is a whole byte dot product: vpmaddubsw, vpmaddwd, vpaddd. */
-int peak_dot_avx2(size_t n)
+/* Each chain is a whole dot product: vpmaddubsw for bytes, vpmaddwd, vpaddd. */
+static ALWAYS_INLINE int dot_chains(size_t n, bool of_words, __m256i a, __m256i b)
 {
     __m256i acc[PEAK_DOT_CHAINS_AVX2];
-    __m256i a = _mm256_set1_epi8(3);
-    __m256i b = _mm256_set1_epi8(-5);
-    __m256i ones = _mm256_set1_epi16(1);
+    const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 6
     for (int i = 0; i < PEAK_DOT_CHAINS_AVX2; i++)
         acc[i] = _mm256_set1_epi32(i);
@@ -18,8 +18,9 @@ int peak_dot_avx2(size_t n)
 #pragma GCC unroll 6
         for (int i = 0; i < PEAK_DOT_CHAINS_AVX2; i++) {
             PEAK_KEEP(b);
-            const __m256i pairs = _mm256_maddubs_epi16(a, b);
-            acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, ones));
+            const __m256i sums = of_words ? _mm256_madd_epi16(a, b)
+                                          : _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones);
+            acc[i] = _mm256_add_epi32(acc[i], sums);
         }
     }
 #pragma GCC unroll 6
@@ -28,30 +29,21 @@ int peak_dot_avx2(size_t n)
     return _mm256_extract_epi32(acc[0], 0);
 }
 
-/* Each chain is a whole word dot product: vpmaddwd, vpaddd. */
-int peak_dot_words_avx2(size_t n)
+int peak_dot_avx2(size_t n, const uint8_t *memory)
 {
-    __m256i acc[PEAK_DOT_CHAINS_AVX2];
-    __m256i a = _mm256_set1_epi16(3);
-    __m256i b = _mm256_set1_epi16(-5);
-#pragma GCC unroll 6
-    for (int i = 0; i < PEAK_DOT_CHAINS_AVX2; i++)
-        acc[i] = _mm256_set1_epi32(i);
-    for (size_t round = 0; round < n; round++) {
-#pragma GCC unroll 6
-        for (int i = 0; i < PEAK_DOT_CHAINS_AVX2; i++) {
-            PEAK_KEEP(b);
-            acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(a, b));
-        }
-    }
-#pragma GCC unroll 6
-    for (int i = 1; i < PEAK_DOT_CHAINS_AVX2; i++)
-        acc[0] = _mm256_add_epi32(acc[0], acc[i]);
-    return _mm256_extract_epi32(acc[0], 0);
+    (void)memory;
+    return dot_chains(n, false, _mm256_set1_epi8(3), _mm256_set1_epi8(-5));
 }
 
-int peak_fma_avx2(size_t n)
+int peak_dot_words_avx2(size_t n, const uint8_t *memory)
 {
+    (void)memory;
+    return dot_chains(n, true, _mm256_set1_epi16(3), _mm256_set1_epi16(-5));
+}
+
+int peak_fma_avx2(size_t n, const uint8_t *memory)
+{
+    (void)memory;
     __m256 acc[PEAK_FMA_CHAINS_AVX2];
     __m256 a = _mm256_set1_ps(0.999f);
     __m256 b = _mm256_set1_ps(0.001f);
