@@ -1,4 +1,4 @@
-/* What the AVX-512 products of int8 and of float activations share. */
+/* Outputs, broadcasts and factors of the AVX-512 products. */
 #ifndef SHEAF_MATMUL_AVX512_INT_H
 #define SHEAF_MATMUL_AVX512_INT_H
 
