@@ -10,8 +10,8 @@
  *
  * Few rows take 4-bit codes apart in registers; up to about 4 the bound is the stream of
  * weights, so the first tile prefetches the next panels. From EXPAND_ROWS on, 4-bit blocks are
- * first expanded to bytes in a buffer on the stack, a chunk of K at a time; sums wait in memory
- * between chunks.
+ * first expanded to bytes in a buffer on the stack, once for all rows where K fits it; sums
+ * wait in memory between chunks of K.
  */
 #include <immintrin.h>
 
@@ -28,6 +28,7 @@ enum {
     TILE_PANELS = 2,
     EXPAND_ROWS = 40, /* from here on, expanding codes once pays */
     WAIT_ROWS = 96,   /* rows whose sums wait between chunks */
+    KEPT_BLOCKS = 64, /* of K, expanded once for all rows */
     BYTE_BLOCK_BYTES = PACK_BYTE_BYTES + 2 * 4 * PANEL_COLS, /* expanded: f32 factors */
 };
 
@@ -388,23 +389,6 @@ static struct span span_of(const struct band *band, const struct pack_layout *la
     return s;
 }
 
-/* The span's panels as bytes in buffer. */
-static void expand_span(const struct pack_layout *bytes, size_t n_panels, struct span *s,
-                        uint8_t (*buffer)[CHUNK_BLOCKS * BYTE_BLOCK_BYTES])
-{
-    for (size_t p = 0; p < n_panels; p++) {
-        for (size_t b = 0; b < s->n_blocks; b++) {
-            const uint8_t *block = s->blocks[p] + b * s->layout->block_bytes;
-            if (s->prefetch_bytes != 0)
-                prefetch_block(s, block);
-            expand_block(s->layout, block, buffer[p] + b * BYTE_BLOCK_BYTES);
-        }
-        s->blocks[p] = buffer[p];
-    }
-    s->layout = bytes;
-    s->prefetch_bytes = 0;
-}
-
 /* Rows of the next tile when n_rows are left: as few tiles as possible, about equal. */
 static size_t tile_rows(size_t n_rows)
 {
@@ -412,10 +396,29 @@ static size_t tile_rows(size_t n_rows)
     return (n_rows + n_tiles - 1) / n_tiles;
 }
 
-static void run_span(const struct band *band, struct span s, size_t block,
-                     __m512 (*sums)[TILE_PANELS])
+/* Where a call's outputs go. */
+struct target {
+    enum matmul_mode mode;
+    float *y;
+    size_t y_stride;
+};
+
+static void store_tile(const struct band *band, const struct target *to, size_t row,
+                       size_t n_rows, __m512 (*sums)[TILE_PANELS])
+{
+    for (size_t i = 0; i < band->n_panels; i++) {
+        const struct output out =
+            output_of(band->w, band->panel + i, row, to->mode, to->y, to->y_stride);
+        for (size_t r = 0; r < n_rows; r++)
+            store_row(&out, r, sums[r][i]);
+    }
+}
+
+static void run_span(const struct band *band, const struct target *to, struct span s,
+                     size_t block, __m512 (*sums)[TILE_PANELS])
 {
     const tile_fn *tiles = TILES[form_of(s.layout)][band->n_panels - 1];
+    const bool is_last = block + s.n_blocks == s.factor_stride;
     size_t n;
     for (size_t t = 0; t < band->n_rows; t += n) {
         n = tile_rows(band->n_rows - t);
@@ -425,51 +428,87 @@ static void run_span(const struct band *band, struct span s, size_t block,
         s.sum = band->x->sum + row * s.factor_stride + block;
         s.scaled_sum = band->x->scaled_sum + row * s.factor_stride + block;
         tiles[n - 1](&s, block == 0, sums + t);
+        if (is_last)
+            store_tile(band, to, row, n, sums + t);
         s.prefetch_bytes = 0;
     }
 }
 
-static void run_band(const struct band *band, const struct pack_layout *layout,
-                     __m512 (*sums)[TILE_PANELS])
+/* The panels as bytes, where that pays: blocks [0, n_blocks) of K, or one chunk of a long K. */
+struct expansion {
+    struct pack_layout layout;
+    bool is_wanted;
+    size_t n_blocks; /* that are there */
+    __attribute__((aligned(64))) uint8_t bytes[TILE_PANELS][KEPT_BLOCKS * BYTE_BLOCK_BYTES];
+};
+
+static void prepare_expansion(const struct pack_layout *layout, size_t n_rows,
+                              struct expansion *x)
 {
-    __attribute__((aligned(64))) uint8_t buffer[TILE_PANELS][CHUNK_BLOCKS * BYTE_BLOCK_BYTES];
-    struct pack_layout bytes = *layout;
-    bytes.codes = PACK_BYTES;
-    bytes.factors = PACK_FACTORS_F32;
-    bytes.codes_bytes = PACK_BYTE_BYTES;
-    bytes.block_bytes = BYTE_BLOCK_BYTES;
+    x->is_wanted = layout->codes == PACK_NIBBLES && n_rows >= EXPAND_ROWS;
+    x->layout = *layout;
+    x->layout.codes = PACK_BYTES;
+    x->layout.factors = PACK_FACTORS_F32;
+    x->layout.codes_bytes = PACK_BYTE_BYTES;
+    x->layout.block_bytes = BYTE_BLOCK_BYTES;
+}
+
+/* The span's panels as bytes; those of a K that fits are expanded once for all bands. */
+static void expand_span(const struct band *band, size_t block, struct expansion *x,
+                        struct span *s)
+{
+    const bool fits = band->w->n_cols / ACT_BLOCK <= KEPT_BLOCKS;
+    const size_t at = (fits ? block : 0) * BYTE_BLOCK_BYTES;
+    const bool is_there = fits && block + s->n_blocks <= x->n_blocks;
+    for (size_t p = 0; p < band->n_panels; p++) {
+        for (size_t b = 0; !is_there && b < s->n_blocks; b++) {
+            const uint8_t *codes = s->blocks[p] + b * s->layout->block_bytes;
+            if (s->prefetch_bytes != 0)
+                prefetch_block(s, codes);
+            expand_block(s->layout, codes, x->bytes[p] + at + b * BYTE_BLOCK_BYTES);
+        }
+        s->blocks[p] = x->bytes[p] + at;
+    }
+    if (!is_there)
+        x->n_blocks = block + s->n_blocks;
+    s->layout = &x->layout;
+    s->prefetch_bytes = 0;
+}
+
+static void run_band(const struct band *band, const struct target *to,
+                     const struct pack_layout *layout, struct expansion *x)
+{
+    __m512 sums[WAIT_ROWS][TILE_PANELS];
     const size_t k_blocks = band->w->n_cols / ACT_BLOCK;
     for (size_t b = 0; b < k_blocks; b += CHUNK_BLOCKS) {
         const size_t n = k_blocks - b < CHUNK_BLOCKS ? k_blocks - b : (size_t)CHUNK_BLOCKS;
         struct span s = span_of(band, layout, b, n);
-        if (layout->codes == PACK_NIBBLES && band->n_rows >= EXPAND_ROWS)
-            expand_span(&bytes, band->n_panels, &s, buffer);
-        run_span(band, s, b, sums);
+        if (x->is_wanted)
+            expand_span(band, b, x, &s);
+        run_span(band, to, s, b, sums);
     }
 }
 
 static void matmul_int8(const struct weight *w, const struct act *x, size_t panel_begin,
                         size_t panel_end, enum matmul_mode mode, float *y, size_t y_stride)
 {
-    __m512 sums[WAIT_ROWS][TILE_PANELS];
+    const struct target to = {mode, y, y_stride};
     struct pack_layout layout = pack_layout_of(w->type);
     if (layout.has_levels)
         layout.zero = 128; /* level_bytes adds it */
+    struct expansion expansion;
+    prepare_expansion(&layout, x->n_rows, &expansion);
     struct band band = {.w = w, .x = x};
     for (size_t p = panel_begin; p < panel_end; p += TILE_PANELS) {
         band.panel = p;
         band.n_panels = panel_end - p < TILE_PANELS ? 1 : TILE_PANELS;
         band.has_next = panel_end - p >= 2 * TILE_PANELS;
+        expansion.n_blocks = 0;
         for (size_t t = 0; t < x->n_rows; t += WAIT_ROWS) {
             band.row = t;
             band.n_rows = x->n_rows - t < WAIT_ROWS ? x->n_rows - t : (size_t)WAIT_ROWS;
             band.is_first_band = t == 0;
-            run_band(&band, &layout, sums);
-            for (size_t i = 0; i < band.n_panels; i++) {
-                const struct output out = output_of(w, p + i, t, mode, y, y_stride);
-                for (size_t r = 0; r < band.n_rows; r++)
-                    store_row(&out, r, sums[r][i]);
-            }
+            run_band(&band, &to, &layout, &expansion);
         }
     }
 }
