@@ -9,6 +9,7 @@
 enum {
     FIRST_ROWS = 16,
     WORTH_HAVING = 3, /* per cent more tokens a second */
+    IDLE_SIZES = 2,   /* in a row that gain nothing: no larger one will */
     LAYERS = 6,       /* that stand for all of the model's */
     REPEATS = 3,
 };
@@ -61,13 +62,16 @@ static void measure(struct timer *t, size_t n_rows_max, struct calibration *out)
 {
     /* Memory that nobody has touched yet would cost the first size most. */
     run_layers(t, size_min(n_rows_max, FIRST_ROWS), 0, t->n_layers);
+    size_t best = 0;
     for (size_t n = FIRST_ROWS; n <= n_rows_max && out->n_points < CALIBRATION_POINTS_MAX;
          n *= 2) {
         const int64_t us = time_best(t, n);
         const size_t i = out->n_points++;
         out->points[i].n_rows = n;
         out->points[i].us = us;
-        if (i > 0 && !gains(out->points[i - 1].n_rows, out->points[i - 1].us, n, us))
+        if (gains(out->points[best].n_rows, out->points[best].us, n, us))
+            best = i;
+        else if (i >= best + IDLE_SIZES)
             return;
     }
 }

@@ -8,9 +8,9 @@
 
 #include "engine/forward.h"
 
-/* Steps of one prompt with 16, 32, 64, ... rows, at most n_rows_max, until twice as many gain
- * nothing worth having. A few of the model's n_layers layers are run and stand for all, without
- * the head. The pool is empty and is so again after. */
+/* Steps of one prompt with 16, 32, 64, ... rows, at most n_rows_max, until neither twice nor
+ * four times as many gain anything worth having. A few of the model's n_layers layers are run
+ * and stand for all, without the head. The pool is empty and is so again after. */
 int calibrate_steps(struct forward *f, size_t n_layers, struct kvpool *pool, size_t n_rows_max,
                     struct calibration *out, struct err *e);
 
