@@ -74,6 +74,16 @@ void draft_refuse(struct draft *d, size_t n_vocab, size_t depth_max);
 /* Is it a trie as described above? */
 bool draft_check(const struct draft *d);
 
+/* Nodes that steps computed; one that several sources named counts for each of them. */
+struct draft_counters {
+    uint64_t drafts;
+    uint64_t drafted; /* = accepted + rejected */
+    uint64_t accepted, rejected;
+    uint64_t drafted_at[DRAFT_NODES_MAX + 1], accepted_at[DRAFT_NODES_MAX + 1]; /* depth */
+    uint64_t drafted_by[DRAFT_SOURCES], accepted_by[DRAFT_SOURCES];
+    uint64_t lacked_pages; /* besides: cut before the step because pages were short */
+};
+
 /*
  * Where drafts come from. propose adds at most n_max nodes to an empty draft for a sequence
  * that decodes in the coming step: the children of DRAFT_ROOT follow seq->tokens[n_tokens - 1].
