@@ -120,12 +120,13 @@ static void make_sampling(struct dice *d, const struct model *m, struct job *job
 static void make_job(struct dice *d, const struct model *m, struct job *job)
 {
     *job = (struct job){.drafter = (enum drafter)roll(d, N_DRAFTERS)};
-    job->n_prompt = 1 + roll(d, roll(d, 3) == 0 ? CONTEXT - 1 : 80);
+    static const size_t prompts[] = {CONTEXT - 1, 80, 80, 20};
+    job->n_prompt = 1 + roll(d, prompts[roll(d, 4)]);
     const uint64_t document = roll(d, DOCUMENTS), own = roll(d, 1u << 30);
     const size_t n_shared = roll(d, 2) ? roll(d, job->n_prompt + 1) : 0;
     for (size_t i = 0; i < job->n_prompt; i++)
         job->prompt[i] = (int32_t)(rng_bits(i < n_shared ? document : own, 5, i) % 300);
-    job->req.max_tokens = 1 + roll(d, roll(d, 4) == 0 ? CONTEXT : 40);
+    job->req.max_tokens = 1 + roll(d, roll(d, 3) == 0 ? CONTEXT : 40);
     job->req.min_tokens = roll(d, 4) == 0 ? roll(d, 20) : 0;
     job->req.ignore_eos = roll(d, 3) == 0;
     job->req.include_stop = roll(d, 2);
@@ -326,7 +327,7 @@ static struct engine_options random_options(struct dice *d, const struct model *
     static const size_t chunks[] = {1, 7, 16, 64, 512};
     static const size_t drafts[] = {0, 1, 5, 40, 200};
     const size_t one = CONTEXT / PAGE;
-    struct engine_options o = {.n_threads = 1 + roll(d, 2),
+    struct engine_options o = {.n_threads = 1 + (roll(d, 4) == 0),
                                .batch = batches[roll(d, 7)],
                                .chunk_tokens = chunks[roll(d, 5)],
                                .context = CONTEXT,
@@ -338,7 +339,7 @@ static struct engine_options random_options(struct dice *d, const struct model *
                                .draft_tokens = drafts[roll(d, 5)],
                                .proposer = {propose, sources}};
     o.step_tokens = o.batch + roll(d, 64);
-    const size_t n_pages = roll(d, 2) ? one + roll(d, 4) : JOBS_MAX * one;
+    const size_t n_pages = roll(d, 2) ? one + roll(d, 2 + o.batch / 2) : JOBS_MAX * one;
     o.kv_bytes = n_pages * page_bytes(m, kv);
     return o;
 }

@@ -52,13 +52,12 @@ static void cut(struct draft *draft, size_t n_max)
 }
 
 /* A step yields one token more than the depth it gets to, and all of them must fit. */
-static void propose(const struct spec *s, const struct seq *seq, size_t n_max,
-                    struct draft *out)
+static void propose(const struct spec *s, const struct seq *seq, struct draft *out)
 {
     const size_t n_left = seq->capacity - seq->n_tokens;
-    n_max = size_min(n_max, size_min(n_left, DRAFT_NODES_MAX));
+    const size_t n_max = size_min(n_left, DRAFT_NODES_MAX);
     out->n_nodes = 0;
-    if (n_left < 2 || n_max == 0)
+    if (n_left < 2)
         return;
     s->options.proposer.propose(s->options.proposer.ctx, seq, n_max, out);
     ASSERT_SLOW(draft_check(out));
@@ -67,20 +66,54 @@ static void propose(const struct spec *s, const struct seq *seq, size_t n_max,
     cut(out, n_max);
 }
 
+/* Each segment that decodes gets a draft, which may be empty. Returns how many there are. */
+static size_t propose_all(struct spec *s, struct step_plan *plan)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n_segments; i++) {
+        struct step_segment *segment = &plan->segments[i];
+        if (!seq_is_decoding(segment->seq))
+            continue;
+        propose(s, segment->seq, &s->drafts[i]);
+        segment->draft = &s->drafts[i];
+        n++;
+    }
+    return n;
+}
+
+/* What one leaves of its share is the others'. */
+static void share_out(struct spec *s, const struct step_plan *plan, size_t n_drafts)
+{
+    size_t n_left = s->options.nodes_max;
+    for (size_t i = 0; i < plan->n_segments; i++) {
+        if (!plan->segments[i].draft)
+            continue;
+        cut(&s->drafts[i], size_divide_up(n_left, n_drafts--));
+        n_left -= s->drafts[i].n_nodes;
+    }
+}
+
 static void reserve_slots(struct spec *s, struct seq *seq, struct draft *draft)
 {
-    if (seq_reserve(seq, s->prefixes, seq->n_tokens + draft->n_nodes))
+    if (draft->n_nodes == 0 || seq_reserve(seq, s->prefixes, seq->n_tokens + draft->n_nodes))
         return;
     const size_t n_slots = seq->n_pages * KV_PAGE_TOKENS - seq->n_tokens;
     s->counters.lacked_pages += draft->n_nodes - n_slots;
     cut(draft, n_slots);
 }
 
-static void number_rows(struct step_plan *plan)
+/* Rows of the drafts go behind their segments' own. */
+static void add_rows(struct spec *s, struct step_plan *plan)
 {
     plan->n_rows = plan->n_logits = 0;
     for (size_t i = 0; i < plan->n_segments; i++) {
         struct step_segment *segment = &plan->segments[i];
+        if (segment->draft)
+            reserve_slots(s, segment->seq, &s->drafts[i]);
+        if (segment_n_nodes(segment) == 0)
+            segment->draft = NULL;
+        segment->n_rows += segment_n_nodes(segment);
+        segment->n_logits += segment_n_nodes(segment);
         segment->row = plan->n_rows;
         segment->logits_row = plan->n_logits;
         plan->n_rows += segment->n_rows;
@@ -90,26 +123,11 @@ static void number_rows(struct step_plan *plan)
 
 void spec_add_drafts(struct spec *s, struct step_plan *plan)
 {
-    size_t n_seqs = 0;
-    for (size_t i = 0; i < plan->n_segments; i++)
-        n_seqs += seq_is_decoding(plan->segments[i].seq);
-    size_t n_left = s->options.nodes_max;
-    for (size_t i = 0; i < plan->n_segments; i++) {
-        struct step_segment *segment = &plan->segments[i];
-        struct draft *draft = &s->drafts[i];
-        if (!seq_is_decoding(segment->seq))
-            continue;
-        propose(s, segment->seq, size_divide_up(n_left, n_seqs--), draft);
-        if (draft->n_nodes > 0)
-            reserve_slots(s, segment->seq, draft);
-        if (draft->n_nodes == 0)
-            continue;
-        segment->draft = draft;
-        segment->n_rows += draft->n_nodes;
-        segment->n_logits += draft->n_nodes;
-        n_left -= draft->n_nodes;
-    }
-    number_rows(plan);
+    const size_t n_drafts = propose_all(s, plan);
+    if (n_drafts == 0)
+        return;
+    share_out(s, plan, n_drafts);
+    add_rows(s, plan);
 }
 
 /* ------------------------------------------------------------------ after the step */
