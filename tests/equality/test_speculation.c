@@ -458,7 +458,7 @@ enum { N_TELLERS = sizeof tellers / sizeof tellers[0] };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { N_CASES = 600 };
 #else
-enum { N_CASES = 3000 };
+enum { N_CASES = 10000 };
 #endif
 
 /* ------------------------------------------------------------------ tests */

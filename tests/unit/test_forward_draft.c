@@ -27,7 +27,7 @@ enum {
     ROWS_MAX = 512,
     PAGES_MAX = 128,
     CONTEXT = 320,
-    N_CASES = 16
+    N_CASES = 40
 };
 
 struct world {
@@ -406,6 +406,43 @@ static void every_row_has_the_bits_of_its_path_alone(void **state)
         }
 }
 
+/* A sequence's pages are read once for its draft as a whole, and of every branch only what lies
+ * behind the full pages that it has in common with the others. */
+static void a_draft_reads_the_pages_before_it_once(void **state)
+{
+    (void)state;
+    const char *isas[3];
+    struct world w;
+    open_world(&w, &settings[0], isas[golden_isas(isas) - 1]);
+    const struct model_config *c = &w.model->config;
+    /* Root at position 95, page 2: a line of two, and siblings of the first and the second. */
+    static const int16_t parents[] = {-1, 0, 0, -1};
+    enum { N_BEFORE = 95, N_NODES = 4 };
+    int32_t tokens[N_BEFORE + 1] = {0};
+    struct seq *seq = open_seq(tokens, N_BEFORE + 1);
+    take_pages(&w, seq, N_BEFORE + 1 + N_NODES);
+    run_alone(&w, seq, 0, N_BEFORE, 0);
+    struct draft d = {.n_nodes = 0};
+    for (int i = 0; i < N_NODES; i++)
+        draft_add(&d, parents[i], i, DRAFT_LOOKUP, 0.5f);
+    w.segments[0] = (struct step_segment){.seq = seq,
+                                          .n_rows = 1 + N_NODES,
+                                          .position = N_BEFORE,
+                                          .n_logits = 1 + N_NODES,
+                                          .draft = &d};
+    w.plan = (struct step_plan){.segments = w.segments,
+                                .n_segments = 1,
+                                .n_rows = 1 + N_NODES,
+                                .n_logits = 1 + N_NODES};
+    const uint64_t before = forward_attention_pages(w.apart);
+    forward_run(w.apart, &w.plan);
+    const uint64_t n_read = forward_attention_pages(w.apart) - before;
+    /* Three of the root's, one behind it, an image for each sibling. */
+    assert_int_equal(n_read, c->n_layers * c->n_kv_heads * (3 + 1 + 2));
+    close_seq(&w, seq);
+    close_world(&w);
+}
+
 /* The comparison sees a key out of its place: a node that hangs elsewhere, in its own row or
  * one below it, and a path that was not moved. */
 static void a_wrong_ancestor_shows(void **state)
@@ -467,6 +504,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_has_the_bits_of_its_path_alone),
+        cmocka_unit_test(a_draft_reads_the_pages_before_it_once),
         cmocka_unit_test(a_wrong_ancestor_shows),
         cmocka_unit_test(a_token_that_was_not_moved_shows),
     };

@@ -63,7 +63,7 @@ static size_t own_pages(const struct attention_piece *piece)
 
 /* Whole page lists as bytes, a list before those that it begins and before what goes on with
  * images: no order of numbers, but one that brings equal heads together. Ties keep the plan's
- * order. */
+ * order, in which a branch's pieces stand together. */
 static int compare_pieces(const struct attention_piece *a, const struct attention_piece *b)
 {
     const size_t n_a = own_pages(a), n_b = own_pages(b);
@@ -72,8 +72,8 @@ static int compare_pieces(const struct attention_piece *a, const struct attentio
     const int order = memcmp(pages, b->segment->seq->pages, n * sizeof pages[0]);
     if (order != 0)
         return order;
-    if (n_a == n_b && a->branch && b->branch && a->branch != b->branch)
-        return a->branch < b->branch ? -1 : 1;
+    if (n_a == n_b && a->branch && b->branch)
+        return 0;
     if (n_a != n_b && a->n_pages != n && b->n_pages != n)
         return n_a < n_b ? 1 : -1; /* the one with images there */
     return a->n_pages < b->n_pages ? -1 : a->n_pages > b->n_pages;
