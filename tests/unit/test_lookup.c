@@ -99,23 +99,26 @@ static void a_text_that_goes_on_in_two_ways_gives_two_branches(void **state)
     automaton_close(a);
 }
 
-static void a_short_match_is_left_soon(void **state)
+static void a_short_match_is_left_sooner_than_a_long_one(void **state)
 {
     (void)state;
     int32_t text[TEXT];
     for (int32_t i = 0; i < TEXT; i++)
         text[i] = i;
     struct automaton *a = open(text, TEXT);
-    const struct draft_limits unlimited = {DRAFT_NODES_MAX, 0};
-    const struct {
-        size_t length, depth;
-    } cases[] = {{1, 3}, {2, 5}, {8, 17}, {16, LOOKUP_DEPTH_MAX}, {100, LOOKUP_DEPTH_MAX}};
-    for (size_t i = 0; i < 5; i++) {
+    size_t n_before = 0;
+    for (size_t length = 1; length <= 16; length *= 2) {
         struct draft d = {0};
-        lookup_propose(a, heard(a, text + 50, cases[i].length), DRAFT_LOOKUP, &unlimited,
-                       fresh_stats(), &d);
-        assert_int_equal(d.n_nodes, cases[i].depth);
+        lookup_propose(a, heard(a, text + 50, length), DRAFT_LOOKUP,
+                       &(struct draft_limits){DRAFT_NODES_MAX, 0.1}, fresh_stats(), &d);
+        assert_true(d.n_nodes > n_before);
+        n_before = d.n_nodes;
     }
+    /* Where nothing else ends it, depth does. */
+    struct draft d = {0};
+    lookup_propose(a, heard(a, text + 50, 1), DRAFT_LOOKUP,
+                   &(struct draft_limits){DRAFT_NODES_MAX, 0}, fresh_stats(), &d);
+    assert_int_equal(d.n_nodes, LOOKUP_DEPTH_MAX);
     automaton_close(a);
 }
 
@@ -284,7 +287,7 @@ int main(void)
         cmocka_unit_test(what_followed_the_match_is_proposed),
         cmocka_unit_test(nothing_is_proposed_without_a_match),
         cmocka_unit_test(a_text_that_goes_on_in_two_ways_gives_two_branches),
-        cmocka_unit_test(a_short_match_is_left_soon),
+        cmocka_unit_test(a_short_match_is_left_sooner_than_a_long_one),
         cmocka_unit_test(no_break_is_proposed),
         cmocka_unit_test(a_prediction_is_proposed_from_its_beginning),
         cmocka_unit_test(what_was_said_before_is_proposed_again),

@@ -23,7 +23,6 @@ struct text {
     const struct ngram_match *match;
     enum draft_source source;
     const struct spec_stats *stats;
-    unsigned depth_max;
 };
 
 /* ---- cells ------------------------------------------------------------------------------ */
@@ -139,7 +138,7 @@ static size_t grow_children(const void *context, uint64_t place, unsigned depth,
                             struct draft_child out[DRAFT_CHILDREN_MAX])
 {
     const struct text *t = context;
-    if (depth > t->depth_max)
+    if (depth > LOOKUP_DEPTH_MAX)
         return 0;
     struct child children[DRAFT_CHILDREN_MAX];
     const size_t n = t->children(t, (uint32_t)place, (uint32_t)(place >> 32), children);
@@ -151,11 +150,9 @@ static size_t grow_children(const void *context, uint64_t place, unsigned depth,
     return n;
 }
 
-static void propose(struct text *t, uint32_t place, uint32_t length,
+static void propose(const struct text *t, uint32_t place, uint32_t length,
                     const struct draft_limits *limits, struct draft *d)
 {
-    /* A short match is left soon, however sure what follows looks. */
-    t->depth_max = (unsigned)size_min(2 * (size_t)length + 1, LOOKUP_DEPTH_MAX);
     const struct draft_grower g = {t->source, grow_children, t};
     draft_grow(d, &g, place_of(place, length), limits);
 }
@@ -173,7 +170,8 @@ void lookup_propose(const struct automaton *a, struct automaton_cursor cursor,
                     enum draft_source source, const struct draft_limits *limits,
                     const struct spec_stats *stats, struct draft *d)
 {
-    struct text t = {.children = children_of_state, .a = a, .source = source, .stats = stats};
+    const struct text t = {
+        .children = children_of_state, .a = a, .source = source, .stats = stats};
     propose(&t, cursor.state, cursor.length, limits, d);
 }
 
@@ -196,11 +194,11 @@ void lookup_propose_self(const struct ngram *ix, const struct draft_limits *limi
 {
     struct ngram_match match;
     ngram_find(ix, &match);
-    struct text t = {.children = children_of_set,
-                     .ix = ix,
-                     .match = &match,
-                     .source = DRAFT_SELF,
-                     .stats = stats};
+    const struct text t = {.children = children_of_set,
+                           .ix = ix,
+                           .match = &match,
+                           .source = DRAFT_SELF,
+                           .stats = stats};
     propose(&t, all_of(&match), match.length, limits, d);
 }
 

@@ -3,10 +3,11 @@
  * prompt, in a text the user expects or in its own output, what followed there is proposed.
  *
  * How sure a proposal is follows from how long the match is (the drafted tokens before it
- * count: they are matched too where the proposal matters), and from how often the text goes on
- * that way. Both make a cell of struct spec_stats, and the cell says what became of such
- * proposals. Because the tokens that were drawn are known whether or not they were drafted,
- * every committed token teaches, on plain steps too: nothing has to be drafted to be learned.
+ * count: they are matched too where the proposal matters, so how far ahead it lies adds
+ * nothing), and from how often the text goes on that way. Both make a cell of struct
+ * spec_stats, and the cell says what became of such proposals. Because the tokens that were
+ * drawn are known whether or not they were drafted, every committed token teaches, on plain
+ * steps too: nothing has to be drafted to be learned.
  *
  * Thread: the engine's.
  */
