@@ -57,3 +57,15 @@ void draft_grow(struct draft *d, const struct draft_grower *g, uint64_t place,
         push_children(&f, g, c.child.place, &c, limits->p_min);
     }
 }
+
+void draft_bound_siblings(struct draft *d, float sum_max)
+{
+    float sums[DRAFT_NODES_MAX + 1] = {0}; /* of the children of the root, of node 0, ... */
+    for (size_t i = 0; i < d->n_nodes; i++)
+        sums[d->nodes[i].parent + 1] += d->nodes[i].p;
+    for (size_t i = 0; i < d->n_nodes; i++) {
+        const float sum = sums[d->nodes[i].parent + 1];
+        if (sum > sum_max)
+            d->nodes[i].p *= sum_max / sum;
+    }
+}

@@ -34,4 +34,8 @@ struct draft_grower {
 void draft_grow(struct draft *d, const struct draft_grower *g, uint64_t place,
                 const struct draft_limits *limits);
 
+/* Of siblings one comes true at most, whatever their sources say each for itself: where their
+ * probabilities sum to more than sum_max, they are scaled to that. */
+void draft_bound_siblings(struct draft *d, float sum_max);
+
 #endif
