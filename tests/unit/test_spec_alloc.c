@@ -10,36 +10,44 @@
 
 #include <cmocka.h>
 
+#include "engine/drafter.h"
 #include "engine/lookup.h"
-#include "engine/recycle.h"
 #include "engine/spec_budget.h"
 #include "failing_alloc.h"
 
-enum { V = 50, TEXT = 120, WINDOW = 64 };
+enum { V = 50, TEXT = 120, WINDOW = 64, SAID = 1000, KINDS = 5 };
 
 struct opened {
     struct automaton *a;
     struct ngram *ix;
     struct recycle *r;
     struct spec_budget *b;
+    struct drafter *d;
 };
 
 static int32_t text[TEXT];
+static struct spec_stats stats;
 
 static int open_one(int which, struct opened *o)
 {
     const struct spec_budget_options options = spec_budget_defaults(3);
+    const struct drafter_options drafter = {.prediction = text,
+                                            .n_prediction = TEXT,
+                                            .prediction_bytes_max = SIZE_MAX,
+                                            .window = WINDOW,
+                                            .stats = &stats};
     switch (which) {
     case 0: return automaton_open(text, TEXT, SIZE_MAX, &o->a, NULL);
     case 1: return ngram_open(WINDOW, &o->ix, NULL);
     case 2: return recycle_open(V, &o->r, NULL);
-    default: return spec_budget_open(&options, &o->b, NULL);
+    case 3: return spec_budget_open(&options, &o->b, NULL);
+    default: return drafter_open(&drafter, &o->d, NULL);
     }
 }
 
 static bool is_empty(const struct opened *o)
 {
-    return !o->a && !o->ix && !o->r && !o->b;
+    return !o->a && !o->ix && !o->r && !o->b && !o->d;
 }
 
 static void close_all(struct opened *o)
@@ -48,13 +56,14 @@ static void close_all(struct opened *o)
     ngram_close(o->ix);
     recycle_close(o->r);
     spec_budget_close(o->b);
+    drafter_close(o->d);
     *o = (struct opened){0};
 }
 
 static void opening_fails_cleanly_at_every_allocation(void **state)
 {
     (void)state;
-    for (int which = 0; which < 4; which++) {
+    for (int which = 0; which < KINDS; which++) {
         struct opened o = {0};
         int rc = ERR_NOMEM;
         long n = 0;
@@ -70,24 +79,28 @@ static void opening_fails_cleanly_at_every_allocation(void **state)
     }
 }
 
-static void use(struct opened *o, struct spec_stats *stats)
+static void use(struct opened *o)
 {
     static const struct spec_time_point points[2] = {{1, 100}, {64, 110}};
     struct spec_time time;
     spec_time_init(&time, points, 2);
     struct automaton_cursor c = {0};
+    static int32_t said[SAID];
     int32_t last = 0;
-    for (int32_t i = 0; i < 1000; i++) {
+    for (int32_t i = 0; i < SAID; i++) {
         const int32_t token = i * i % 7;
-        lookup_follow(o->a, &c, DRAFT_LOOKUP, token, stats);
-        lookup_follow_self(o->ix, token, stats);
-        recycle_follow(o->r, last, token, stats);
+        lookup_follow(o->a, &c, DRAFT_LOOKUP, token, &stats);
+        lookup_follow_self(o->ix, token, &stats);
+        recycle_follow(o->r, last, token, &stats);
         last = token;
+        said[i] = token;
+        drafter_follow(o->d, said, 1, (size_t)i + 1);
         const struct draft_limits limits = {20, 0.01};
         struct draft drafts[3] = {0};
-        lookup_propose(o->a, c, DRAFT_LOOKUP, &limits, stats, &drafts[0]);
-        lookup_propose_self(o->ix, &limits, stats, &drafts[1]);
-        recycle_propose(o->r, token, &limits, stats, &drafts[2]);
+        lookup_propose(o->a, c, DRAFT_LOOKUP, &limits, &stats, &drafts[0]);
+        lookup_propose_self(o->ix, &limits, &stats, &drafts[1]);
+        recycle_propose(o->r, token, &limits, &stats, &drafts[2]);
+        drafter_propose(o->d, &limits, &drafts[i % 3]);
         const struct spec_step step = {&time, 3, 3, 3, 0, 64};
         struct spec_seq seqs[3];
         for (int k = 0; k < 3; k++)
@@ -100,15 +113,13 @@ static void use(struct opened *o, struct spec_stats *stats)
 static void use_takes_no_memory(void **state)
 {
     (void)state;
-    static struct spec_stats stats;
     spec_stats_init(&stats);
-    lookup_set_priors(&stats);
-    recycle_set_priors(&stats);
+    drafter_set_priors(&stats);
     struct opened o = {0};
-    for (int which = 0; which < 4; which++)
+    for (int which = 0; which < KINDS; which++)
         assert_int_equal(open_one(which, &o), 0);
     failing_alloc_arm(0, false);
-    use(&o, &stats);
+    use(&o);
     failing_alloc_disarm();
     assert_int_equal(failing_alloc_asked(), 0);
     assert_true(spec_budget_counters(o.b).nodes > 1000);
