@@ -82,9 +82,7 @@ void spec_time_observe(struct spec_time *t, size_t n_rows, double us)
     t->seen_at[i] = t->n_steps;
     if (age <= FRESH_STEPS) {
         t->pace *= 1 + PACE_WEIGHT * (said - 1);
-        const double left = t->ratios[i] - RATIO_TO_PACE * (t->ratios[i] - 1);
-        t->pace *= t->ratios[i] / left;
-        t->ratios[i] = left;
+        t->ratios[i] += RATIO_TO_PACE * (1 - t->ratios[i]);
     }
     const double weight = clip(RATIO_WEIGHT * age, 0, RATIO_WEIGHT_MAX);
     t->ratios[i] = clip(t->ratios[i] * (1 + weight * (said - 1)), 1 / RATIO_MAX, RATIO_MAX);
