@@ -65,7 +65,7 @@ static void what_followed_the_match_is_proposed(void **state)
     assert_chain(&d, text + 3, 5, DRAFT_LOOKUP);
     /* A longer match before a node makes it surer. */
     for (size_t i = 1; i < d.n_nodes; i++)
-        assert_true(d.nodes[i].p >= d.nodes[i - 1].p);
+        assert_true(d.nodes[i].p > d.nodes[i - 1].p || i == 4); /* 5 and 6 are alike */
     automaton_close(a);
 }
 

@@ -91,6 +91,13 @@ static void a_chain_that_came_true_is_proposed_again(void **state)
         assert_int_equal(d.nodes[i].sources, 1 << DRAFT_RECYCLE);
         assert_true((double)d.nodes[i].p > 0.9);
     }
+    /* Once something else has come, its row is less sure. */
+    recycle_follow(r, 2, 30, NULL);
+    recycle_follow(r, 2, 3, NULL);
+    struct draft less = {0};
+    recycle_propose(r, 2, &(struct draft_limits){8, 0.01}, &stats, &less);
+    assert_int_equal(less.nodes[draft_find(&less, DRAFT_ROOT, 3)].token, 3);
+    assert_true(less.nodes[draft_find(&less, DRAFT_ROOT, 3)].p < d.nodes[0].p);
     recycle_close(r);
 }
 

@@ -221,6 +221,26 @@ static void the_sequence_that_copies_goes_before_others(void **state)
     spec_budget_close(b);
 }
 
+/* What is certain is worth as much as what it hangs on. */
+static void no_node_is_taken_before_its_parent(void **state)
+{
+    (void)state;
+    const struct spec_budget_options options = plain();
+    struct spec_budget *b = open(&options);
+    const struct spec_time time = knee_at_8();
+    const struct spec_step step = {&time, 1, 1, 1, 0, 64};
+    struct draft d = {0};
+    for (int i = 0; i < 6; i++)
+        draft_add(&d, i - 1, i, DRAFT_MODEL, 1);
+    const struct spec_seq seq = {&d, 3};
+    assert_true(spec_budget_wants(b, &step));
+    assert_int_equal(spec_budget_choose(b, &step, &seq), 3);
+    assert_int_equal(d.n_nodes, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(d.nodes[i].token, i);
+    spec_budget_close(b);
+}
+
 static void drafting_begins_at_a_gain_and_stays_on_above_less(void **state)
 {
     (void)state;
@@ -455,6 +475,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_choice_gives_more_tokens_per_time),
         cmocka_unit_test(free_rows_are_filled_and_dear_ones_are_not),
         cmocka_unit_test(the_sequence_that_copies_goes_before_others),
+        cmocka_unit_test(no_node_is_taken_before_its_parent),
         cmocka_unit_test(drafting_begins_at_a_gain_and_stays_on_above_less),
         cmocka_unit_test(while_off_single_nodes_take_turns_within_their_share),
         cmocka_unit_test(while_on_steps_without_drafts_are_put_in),

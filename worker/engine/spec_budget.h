@@ -32,10 +32,12 @@
 struct spec_budget;
 
 struct spec_budget_options {
-    size_t n_seqs_max;    /* that decode in one step */
-    double gain_enter;    /* tokens per time, against none drafted, that drafting begins at */
-    double gain_stay;     /* and below which it ends; 1 <= gain_stay <= gain_enter */
-    double explore_share; /* of the time, at most, for single nodes while nothing is drafted */
+    size_t n_seqs_max; /* that decode in one step */
+    double gain_enter; /* tokens per time, against none drafted, that drafting begins at */
+    double gain_stay;  /* and below which it ends; 1 <= gain_stay <= gain_enter */
+    /* Of the time, at most, for single nodes while nothing is drafted; 0 where every source
+     * learns without, as those of drafter.h do. */
+    double explore_share;
     size_t explore_steps; /* of one sequence, at least, between two of them */
 };
 struct spec_budget_options spec_budget_defaults(size_t n_seqs_max);
