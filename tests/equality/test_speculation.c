@@ -455,7 +455,7 @@ static const struct {
 };
 enum { N_TELLERS = sizeof tellers / sizeof tellers[0] };
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(SHEAF_REF_ONLY)
 enum { N_CASES = 600 };
 #else
 enum { N_CASES = 10000 };
