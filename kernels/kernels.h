@@ -96,6 +96,10 @@ enum kv_type { KV_F32, KV_BF16, KV_INT8 };
  * of 16 pairs the same dims of two values.
  */
 size_t kv_page_bytes(enum kv_type type, size_t head_dim);
+/* One token's key and value, scales included, from a slot to another one; both may be of the
+ * same page. Bits are copied, so this has no twins. */
+void kv_copy_token(enum kv_type type, size_t head_dim, void *to, size_t to_slot,
+                   const void *from, size_t from_slot);
 
 /*
  * Rows of queries against a run of pages. Query rows are (step row, query head) pairs that

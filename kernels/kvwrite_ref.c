@@ -9,6 +9,49 @@ size_t kv_page_bytes(enum kv_type type, size_t head_dim)
     return 2 * KV_PAGE_TOKENS * head_dim * elem_bytes;
 }
 
+static void copy_bf16(size_t head_dim, uint16_t *to, size_t to_slot, const uint16_t *from,
+                      size_t from_slot)
+{
+    for (size_t i = 0; i < head_dim; i++) {
+        to[kv_key_index(to_slot, i)] = from[kv_key_index(from_slot, i)];
+        to[kv_value_index(head_dim, to_slot, i)] = from[kv_value_index(head_dim, from_slot, i)];
+    }
+}
+
+static void copy_f32(size_t head_dim, uint32_t *to, size_t to_slot, const uint32_t *from,
+                     size_t from_slot)
+{
+    for (size_t i = 0; i < head_dim; i++) {
+        to[kv_key_index(to_slot, i)] = from[kv_key_index(from_slot, i)];
+        to[kv_value_index(head_dim, to_slot, i)] = from[kv_value_index(head_dim, from_slot, i)];
+    }
+}
+
+static void copy_int8(size_t head_dim, uint8_t *to, size_t to_slot, const uint8_t *from,
+                      size_t from_slot)
+{
+    for (size_t i = 0; i < head_dim; i++) {
+        to[kv_int8_key_at(to_slot, i)] = from[kv_int8_key_at(from_slot, i)];
+        to[kv_value_index(head_dim, to_slot, i)] = from[kv_value_index(head_dim, from_slot, i)];
+    }
+    const size_t scales_at = 2 * KV_PAGE_TOKENS * head_dim;
+    uint32_t *to_scales = (uint32_t *)(void *)(to + scales_at);
+    const uint32_t *from_scales = (const uint32_t *)(const void *)(from + scales_at);
+    to_scales[to_slot] = from_scales[from_slot];
+    to_scales[KV_PAGE_TOKENS + to_slot] = from_scales[KV_PAGE_TOKENS + from_slot];
+}
+
+void kv_copy_token(enum kv_type type, size_t head_dim, void *to, size_t to_slot,
+                   const void *from, size_t from_slot)
+{
+    if (type == KV_BF16)
+        copy_bf16(head_dim, to, to_slot, from, from_slot);
+    else if (type == KV_INT8)
+        copy_int8(head_dim, to, to_slot, from, from_slot);
+    else
+        copy_f32(head_dim, to, to_slot, from, from_slot);
+}
+
 static void write_bf16(size_t head_dim, uint16_t *page, size_t slot, const float *key,
                        const float *value)
 {

@@ -406,6 +406,45 @@ static void check_kv_write_twins(enum kv_type type, size_t head_dim, size_t slot
     free(got);
 }
 
+/* A token written into one slot and copied to another one, of the same page too, stands there
+ * as if it had been written there; nothing else changes. */
+static void a_copied_token_is_the_one_that_was_written(void **state)
+{
+    (void)state;
+    static const enum kv_type types[] = {KV_F32, KV_BF16, KV_INT8};
+    static const size_t head_dims[] = {16, 64, 96};
+    for (size_t i = 0; i < N_OF(types) * N_OF(head_dims) * 32; i++) {
+        const enum kv_type type = types[i % N_OF(types)];
+        const size_t head_dim = head_dims[i / N_OF(types) % N_OF(head_dims)];
+        const size_t from = i / N_OF(types) / N_OF(head_dims), to = (5 * from + 3) % 32;
+        const size_t page_bytes = kv_page_bytes(type, head_dim);
+        const size_t page_floats = page_bytes / sizeof(float);
+        float *key = new_floats(head_dim), *value = new_floats(head_dim);
+        float *source = new_floats(page_floats), *want = new_floats(page_floats);
+        float *got = new_floats(page_floats);
+        for (size_t k = 0; k < head_dim; k++) {
+            key[k] = (float)(k + from) * 0.37f - 3;
+            value[k] = 5 - (float)(k * from) * 0.011f;
+        }
+        memset(source, 0x5a, page_bytes);
+        kv_write_ref(type, head_dim, source, from, key, value);
+        memset(want, 0x3c, page_bytes);
+        kv_write_ref(type, head_dim, want, to, key, value);
+        memset(got, 0x3c, page_bytes);
+        kv_copy_token(type, head_dim, got, to, source, from);
+        assert_true(same_bits("kv_copy_token", want, got, page_floats));
+        memcpy(want, source, page_bytes);
+        kv_write_ref(type, head_dim, want, to, key, value);
+        kv_copy_token(type, head_dim, source, to, source, from);
+        assert_true(same_bits("kv_copy_token", want, source, page_floats));
+        free(key);
+        free(value);
+        free(source);
+        free(want);
+        free(got);
+    }
+}
+
 static void kv_write_has_the_same_bits_in_every_twin(void **state)
 {
     (void)state;
@@ -581,6 +620,7 @@ int main(void)
         cmocka_unit_test(kv_write_puts_every_element_where_the_layout_says),
         cmocka_unit_test(kv_write_rounds_to_bfloat16_nearest_even),
         cmocka_unit_test(kv_write_has_the_same_bits_in_every_twin),
+        cmocka_unit_test(a_copied_token_is_the_one_that_was_written),
         cmocka_unit_test(kv_write_puts_codes_and_scales_where_the_layout_says),
         cmocka_unit_test(int8_codes_round_to_nearest_even),
         cmocka_unit_test(int8_vectors_without_a_code_have_a_scale_that_says_so),

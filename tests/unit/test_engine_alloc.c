@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "engine/seq.h"
 #include "failing_alloc.h"
 #include "golden.h"
 
@@ -52,11 +53,24 @@ static void submit_all(struct engine *eng, int *worst, struct err *e)
     }
 }
 
+/* That the last three tokens come again. */
+static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
+{
+    (void)ctx;
+    int node = DRAFT_ROOT;
+    for (size_t i = 0; i < 3 && i < n_max; i++)
+        node = draft_add(out, node, seq->tokens[seq->n_tokens - 3 + i], DRAFT_SELF, 0.5f);
+}
+
 /* Goes on after a failure, as far as it gets: the engine must stay whole. */
 static int open_and_answer(struct outcome *out, struct err *e)
 {
-    const struct engine_options o = {
-        .n_threads = 2, .batch = 2, .step_tokens = 16, .chunk_tokens = 16, .context = 128};
+    const struct engine_options o = {.n_threads = 2,
+                                     .batch = 2,
+                                     .step_tokens = 16,
+                                     .chunk_tokens = 16,
+                                     .context = 128,
+                                     .proposer = {.propose = propose}};
     struct engine *eng = NULL;
     int worst = engine_open(model, &o, &eng, e);
     if (worst != 0)

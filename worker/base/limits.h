@@ -38,6 +38,7 @@
 #define ENGINE_SEQS_MAX    256 /* sequences in flight */
 #define ENGINE_THREADS_MAX 64
 #define STEP_ROWS_MAX      4096 /* rows of one step */
+#define DRAFT_NODES_MAX    63   /* drafted tokens of one sequence in one step */
 
 /* Delivery. */
 #define INFLIGHT_SPAN_MAX 16384 /* offsets between the low watermark and the newest job */

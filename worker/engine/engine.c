@@ -155,19 +155,41 @@ static void mark_greedy(struct engine *eng)
     }
 }
 
+/* The token after n_drawn others of the step, from a row of its logits. */
+static int32_t draw_token(struct engine *eng, const struct step_segment *segment,
+                          size_t logits_row, size_t n_drawn, size_t thread)
+{
+    const struct seq *seq = segment->seq;
+    if (segment->is_greedy)
+        return forward_best(eng->forward, logits_row);
+    float *logits = forward_logits(eng->forward, logits_row);
+    if (seq_n_output(seq) + n_drawn < seq->req.min_tokens)
+        forbid_ends(eng, logits);
+    return sample_token(eng->samplers[thread], &seq->req.sample, logits, seq->tokens,
+                        seq->n_prompt, seq->n_tokens + n_drawn);
+}
+
+/* Of the root, then of each node that was drawn; the tokens go behind the sequence's, where
+ * they are the history of those that follow. */
+static void draw_segment(struct engine *eng, const struct step_segment *segment, size_t thread)
+{
+    int32_t *drawn = segment->seq->tokens + segment->seq->n_tokens;
+    int node = DRAFT_ROOT;
+    size_t n = 0;
+    do {
+        const size_t logits_row = segment->logits_row + (size_t)(node - DRAFT_ROOT);
+        drawn[n] = draw_token(eng, segment, logits_row, n, thread);
+        node = segment->draft ? draft_find(segment->draft, node, drawn[n]) : DRAFT_NONE;
+        n++;
+    } while (node != DRAFT_NONE);
+}
+
 static void sample_item(void *ctx, size_t item, size_t thread)
 {
     struct engine *eng = ctx;
     const struct step_segment *segment = &eng->plan.segments[item];
-    const struct seq *seq = segment->seq;
-    if (segment->n_logits == 0 || segment->is_greedy)
-        return;
-    float *logits = forward_logits(eng->forward, segment->logits_row);
-    if (seq_n_output(seq) < seq->req.min_tokens)
-        forbid_ends(eng, logits);
-    eng->drawn[segment->logits_row] =
-        sample_token(eng->samplers[thread], &seq->req.sample, logits, seq->tokens,
-                     seq->n_prompt, seq->n_tokens);
+    if (segment->n_logits > 0 && !segment->is_greedy)
+        draw_segment(eng, segment, thread);
 }
 
 /* Threads are called only for what is worth it. */
@@ -177,7 +199,7 @@ static void draw_tokens(struct engine *eng)
     for (size_t i = 0; i < eng->plan.n_segments; i++) {
         const struct step_segment *segment = &eng->plan.segments[i];
         if (segment->n_logits > 0 && segment->is_greedy)
-            eng->drawn[segment->logits_row] = forward_best(eng->forward, segment->logits_row);
+            draw_segment(eng, segment, 0);
         else if (segment->n_logits > 0)
             samples = true;
     }
@@ -185,11 +207,21 @@ static void draw_tokens(struct engine *eng)
         pool_run(eng->threads, sample_item, eng, eng->plan.n_segments);
 }
 
-static void accept_token(struct engine *eng, struct seq *seq, int32_t token, int64_t now_us)
+/* What was drawn joins the sequence, up to where it ends. */
+static void accept_tokens(struct engine *eng, struct step_segment *segment, int64_t now_us)
 {
-    enum finish_reason reason;
-    if (seq_accept_token(seq, eng->model->tokenizer, token, now_us, &reason))
-        finish(eng, seq, reason);
+    struct seq *seq = segment->seq;
+    int node = DRAFT_ROOT;
+    size_t n = 0;
+    do {
+        const int32_t token = seq->tokens[seq->n_tokens];
+        segment->ends =
+            seq_accept_token(seq, eng->model->tokenizer, token, now_us, &seq->reason);
+        node = segment->draft ? draft_find(segment->draft, node, token) : DRAFT_NONE;
+        n++;
+    } while (node != DRAFT_NONE && !segment->ends);
+    if (segment->draft)
+        spec_keep(eng->spec, segment, n);
 }
 
 /* The step's time goes to prefill and decode by their rows. */
@@ -233,6 +265,24 @@ static void forget_collected(struct engine *eng)
     eng->collected = NULL;
 }
 
+/* Tokens first, then the keys that belong to them. False: there was no memory for a text. */
+static bool end_step(struct engine *eng, int64_t now_us)
+{
+    bool ok = true;
+    for (size_t i = 0; i < eng->plan.n_segments; i++)
+        if (eng->plan.segments[i].n_logits > 0)
+            accept_tokens(eng, &eng->plan.segments[i], now_us);
+    sched_commit_step(eng->sched, &eng->plan);
+    for (size_t i = 0; i < eng->plan.n_segments; i++) {
+        const struct step_segment *segment = &eng->plan.segments[i];
+        kv_disk_save_seq(eng->disk, segment->seq, false);
+        ok = ok && buf_ok(&segment->seq->text);
+        if (segment->ends)
+            finish(eng, segment->seq, segment->seq->reason);
+    }
+    return ok;
+}
+
 int engine_step(struct engine *eng, bool *worked, struct err *e)
 {
     forget_collected(eng);
@@ -244,21 +294,14 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     if (eng->plan.n_rows == 0)
         return 0;
     const int64_t began_us = clock_mono_us();
+    if (eng->spec)
+        spec_add_drafts(eng->spec, &eng->plan);
     mark_greedy(eng);
     forward_run(eng->forward, &eng->plan);
     draw_tokens(eng);
     const int64_t now_us = clock_mono_us();
     count_step(eng, began_us, now_us);
-    sched_commit_step(eng->sched, &eng->plan);
-    bool failed = false;
-    for (size_t i = 0; i < eng->plan.n_segments; i++) {
-        const struct step_segment *segment = &eng->plan.segments[i];
-        struct seq *seq = segment->seq;
-        kv_disk_save_seq(eng->disk, seq, false);
-        if (segment->n_logits > 0)
-            accept_token(eng, seq, eng->drawn[segment->logits_row], now_us);
-        failed = failed || !buf_ok(&seq->text);
-    }
+    const bool failed = !end_step(eng, now_us);
     ASSERT_SLOW(prefix_check(eng->prefixes));
     *worked = true;
     return failed ? ERR_SET(e, ERR_NOMEM, "no memory for an answer's text") : 0;
@@ -290,6 +333,8 @@ bool engine_collect(struct engine *eng, struct seq_result *out)
         .n_steps = seq->n_steps,
         .n_chunks = seq->n_chunks,
         .n_preempted = seq->n_preempted,
+        .n_drafted = seq->n_drafted,
+        .n_accepted = seq->n_accepted,
         .kv_pages_peak = seq->kv_pages_peak,
         .submitted_us = seq->submitted_us,
         .scheduled_us = seq->scheduled_us,

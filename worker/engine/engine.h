@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/draft.h"
 #include "engine/kv_disk.h"
 #include "engine/prefix.h"
 #include "engine/sample.h"
@@ -46,6 +47,8 @@ struct engine_options {
     bool evicts_by_demand;    /* what queued prompts need goes last */
     bool shared_attention;    /* rows of several sequences read a shared page together */
     bool whole_prompts;       /* no chunks: a prompt runs alone until it is done */
+    struct draft_proposer proposer; /* its propose NULL: no speculation */
+    size_t draft_tokens; /* rows for drafts, besides step_tokens; 0: one sequence's at most */
     /* Prefixes kept from run to run; needs prefix_cache and a context of a page or more. */
     const char *kv_disk;       /* folder; NULL or "": none. Borrowed until engine_open ends. */
     uint64_t kv_disk_bytes;    /* of its files at most */
@@ -116,6 +119,8 @@ struct seq_result {
     size_t n_steps;  /* engine steps that computed a row of it */
     size_t n_chunks; /* of them with prompt rows */
     size_t n_preempted;
+    size_t n_drafted;  /* tokens that steps verified */
+    size_t n_accepted; /* of them, that are among tokens */
     size_t kv_pages_peak;
     int64_t submitted_us; /* monotonic clock */
     int64_t scheduled_us; /* first step that computed a row of it */
@@ -134,6 +139,7 @@ struct engine_counters {
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t preemptions;
     struct prefix_counters prefix;
+    struct draft_counters drafts;
     struct kv_disk_counters disk; /* its loaded tokens are among the cached ones */
     int64_t busy_us;              /* inside engine_step */
     int64_t prefill_us;           /* steps' time, shared out by rows */

@@ -6,6 +6,7 @@
 #include "engine/forward.h"
 #include "engine/kv_disk.h"
 #include "engine/sched.h"
+#include "engine/spec.h"
 #include "engine/weights.h"
 
 struct engine {
@@ -19,10 +20,10 @@ struct engine {
     struct prefix_tree *prefixes;
     struct kv_disk *disk; /* or NULL */
     struct sched *sched;
+    struct spec *spec; /* or NULL */
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
     struct step_plan plan;
-    int32_t *drawn; /* [n_logits_max] tokens of the step */
 
     struct seq **done; /* finished, not yet collected; in order of finishing */
     size_t n_done;

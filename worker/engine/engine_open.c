@@ -38,6 +38,13 @@ static int choose_options(const struct model *m, struct engine_options *o, struc
     if (o->step_tokens > STEP_ROWS_MAX)
         return ERR_SET(e, ERR_CONFIG, "step_tokens %zu is more than %d", o->step_tokens,
                        STEP_ROWS_MAX);
+    if (!o->proposer.propose)
+        o->draft_tokens = 0;
+    else if (o->draft_tokens == 0)
+        o->draft_tokens = DRAFT_NODES_MAX;
+    if (o->draft_tokens > STEP_ROWS_MAX - o->step_tokens)
+        return ERR_SET(e, ERR_CONFIG, "%zu drafted tokens and step_tokens %zu are more than %d",
+                       o->draft_tokens, o->step_tokens, STEP_ROWS_MAX);
     return 0;
 }
 
@@ -135,13 +142,25 @@ static int open_disk(struct engine *eng, struct err *e)
 static int open_forward(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
-    const struct forward_options forward = {.n_rows_max = o->step_tokens,
-                                            .n_logits_max = o->batch,
+    const struct forward_options forward = {.n_rows_max = o->step_tokens + o->draft_tokens,
+                                            .n_logits_max = o->batch + o->draft_tokens,
                                             .activations = o->activations,
                                             .kv_type = o->kv_type,
                                             .shared_attention = o->shared_attention};
     return forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
                         &forward, &eng->forward, e);
+}
+
+static int open_spec(struct engine *eng, struct err *e)
+{
+    const struct engine_options *o = &eng->options;
+    const struct spec_options spec = {.proposer = o->proposer,
+                                      .batch = o->batch,
+                                      .nodes_max = o->draft_tokens,
+                                      .n_vocab = eng->model->config.n_vocab};
+    if (!o->proposer.propose)
+        return 0;
+    return spec_open(&spec, eng->prefixes, eng->kvpool, &eng->spec, e);
 }
 
 static int open_parts(struct engine *eng, struct err *e)
@@ -165,10 +184,10 @@ static int open_parts(struct engine *eng, struct err *e)
                                         .chunk_tokens = o->chunk_tokens,
                                         .whole_prompts = o->whole_prompts};
     TRY(sched_open(&limits, eng->prefixes, &eng->sched, e));
+    TRY(open_spec(eng, e));
     eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
-    eng->drawn = calloc(o->batch, sizeof eng->drawn[0]);
     eng->samplers = calloc(o->n_threads, sizeof eng->samplers[0]);
-    if (!eng->plan.segments || !eng->drawn || !eng->samplers)
+    if (!eng->plan.segments || !eng->samplers)
         return ERR_SET(e, ERR_NOMEM, "no memory for a batch of %zu", o->batch);
     for (size_t i = 0; i < o->n_threads; i++)
         TRY(sampler_open(eng->model->config.n_vocab, &eng->samplers[i], e));
@@ -210,9 +229,9 @@ void engine_close(struct engine *eng)
         sampler_close(eng->samplers[i]);
     free(eng->samplers);
     free(eng->done);
-    free(eng->drawn);
     free(eng->plan.segments);
     forward_close(eng->forward);
+    spec_close(eng->spec);
     sched_close(eng->sched);
     prefix_close(eng->prefixes);
     kv_disk_close(eng->disk);
@@ -240,6 +259,8 @@ struct engine_counters engine_counters(const struct engine *eng)
 {
     struct engine_counters counters = eng->counters;
     counters.prefix = prefix_counters(eng->prefixes);
+    if (eng->spec)
+        counters.drafts = spec_counters(eng->spec);
     if (eng->disk)
         counters.disk = kv_disk_counters(eng->disk);
     return counters;

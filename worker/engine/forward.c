@@ -182,8 +182,8 @@ static void embed_rows(const struct rows *r, size_t begin, size_t end)
     const size_t row_bytes = c->dim / info->block_elems * info->block_bytes;
     for (size_t i = begin; i < end; i++) {
         const struct step_segment *segment = segment_of(f->plan, i);
-        const size_t position = segment->position + (i - segment->row);
-        const size_t token = (size_t)segment->seq->tokens[position];
+        const size_t position = segment_position(segment, i - segment->row);
+        const size_t token = (size_t)segment_token(segment, i - segment->row);
         ASSERT(token < c->n_vocab);
         quant_dequantize_row(embedding->type,
                              (const uint8_t *)embedding->data + token * row_bytes,

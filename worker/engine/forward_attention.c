@@ -12,6 +12,8 @@
 #include "base/limits.h"
 #include "engine/forward_int.h"
 
+enum { IMAGES_MAX = (DRAFT_NODES_MAX + 2 * KV_PAGE_TOKENS - 2) / KV_PAGE_TOKENS };
+
 /* Per thread; R = queries of the largest block. */
 struct attention_scratch {
     const float **q;    /* [R] */
@@ -21,6 +23,7 @@ struct attention_scratch {
     float *m;           /* [R] */
     float *d;           /* [R, LANES] */
     float *o;           /* [R, HD] */
+    uint8_t *images;    /* [IMAGES_MAX] pages of a branch */
     uint64_t n_pages_read;
 };
 
@@ -32,7 +35,7 @@ static float *aligned_floats(size_t n)
 }
 
 static bool scratch_open(struct attention_scratch *s, size_t n_queries, size_t n_pages,
-                         size_t head_dim)
+                         size_t head_dim, size_t image_bytes)
 {
     s->q = calloc(n_queries, sizeof s->q[0]);
     s->out = calloc(n_queries, sizeof s->out[0]);
@@ -41,7 +44,15 @@ static bool scratch_open(struct attention_scratch *s, size_t n_queries, size_t n
     s->m = aligned_floats(n_queries);
     s->d = aligned_floats(n_queries * LANES);
     s->o = aligned_floats(n_queries * head_dim);
-    return s->q && s->out && s->row_pos && s->pages && s->m && s->d && s->o;
+    s->images = aligned_alloc(KERNELS_ALIGN, IMAGES_MAX * image_bytes);
+    return s->q && s->out && s->row_pos && s->pages && s->m && s->d && s->o && s->images;
+}
+
+/* Of one layer and head, and where the next one begins. */
+static size_t image_bytes(const struct forward *f)
+{
+    const size_t bytes = kv_page_bytes(f->options.kv_type, f->config->head_dim);
+    return (bytes + KERNELS_ALIGN - 1) / KERNELS_ALIGN * KERNELS_ALIGN;
 }
 
 int forward_attention_open(struct forward *f, struct err *e)
@@ -54,7 +65,7 @@ int forward_attention_open(struct forward *f, struct err *e)
         return ERR_SET(e, ERR_NOMEM, "no memory for attention");
     for (size_t i = 0; i < n_threads; i++)
         if (!scratch_open(&f->scratch[i], n_queries, kvpool_pages(f->kvpool),
-                          f->config->head_dim))
+                          f->config->head_dim, image_bytes(f)))
             return ERR_SET(e, ERR_NOMEM, "no memory for attention");
     return 0;
 }
@@ -70,6 +81,7 @@ void forward_attention_close(struct forward *f)
         free(s->m);
         free(s->d);
         free(s->o);
+        free(s->images);
     }
     free(f->scratch);
     attention_plan_close(&f->attention);
@@ -106,6 +118,33 @@ static size_t gather_queries(const struct forward *f, const struct attention_blo
     return n;
 }
 
+/* A branch's keys and values of a page, each at its position's place. */
+static const void *make_image(const struct forward *f, const struct attention_branch *branch,
+                              size_t page, size_t kv_head, struct attention_scratch *s)
+{
+    const struct step_segment *segment = branch->segment;
+    const struct draft *draft = segment->draft;
+    const int32_t *pages = segment->seq->pages;
+    const size_t first_node = segment_root(segment) + 1; /* its row */
+    const size_t first_slot = segment->position + first_node;
+    uint8_t *image = s->images + (page - branch->first_page) * image_bytes(f);
+    if (page == branch->first_page)
+        memcpy(image, kvpool_block(f->kvpool, f->layer_index, pages[page], kv_head),
+               kv_page_bytes(f->options.kv_type, f->config->head_dim));
+    for (int node = (int)branch->last_node;
+         node != DRAFT_ROOT && !attention_is_in_place(draft, (size_t)node);
+         node = draft->nodes[node].parent) {
+        const size_t position = segment_position(segment, first_node + (size_t)node);
+        const size_t slot = first_slot + (size_t)node;
+        if (position / KV_PAGE_TOKENS == page)
+            kv_copy_token(
+                f->options.kv_type, f->config->head_dim, image, position % KV_PAGE_TOKENS,
+                kvpool_block(f->kvpool, f->layer_index, pages[slot / KV_PAGE_TOKENS], kv_head),
+                slot % KV_PAGE_TOKENS);
+    }
+    return image;
+}
+
 /* Returns the pages that it went over. */
 static size_t attend_span(const struct forward *f, const struct attention_block *block,
                           const struct attention_span *span, size_t kv_head,
@@ -113,11 +152,15 @@ static size_t attend_span(const struct forward *f, const struct attention_block 
 {
     const size_t head_dim = f->config->head_dim;
     const size_t query = span->first_row * attention_heads(f);
-    const int32_t *pages = f->attention.rows[block->first_row + span->first_row].pages;
+    const struct attention_row *row = &f->attention.rows[block->first_row + span->first_row];
     const size_t n_pages = seq_pages_for(span->n_keys);
-    for (size_t i = 0; i < n_pages; i++)
-        s->pages[i] =
-            kvpool_block(f->kvpool, f->layer_index, pages[span->first_page + i], kv_head);
+    for (size_t i = 0; i < n_pages; i++) {
+        const size_t page = span->first_page + i;
+        if (attention_is_image(row, page))
+            s->pages[i] = make_image(f, row->branch, page, kv_head, s);
+        else
+            s->pages[i] = kvpool_block(f->kvpool, f->layer_index, row->pages[page], kv_head);
+    }
     const struct attend a = {
         .kv_type = f->options.kv_type,
         .head_dim = head_dim,

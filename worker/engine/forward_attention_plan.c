@@ -21,7 +21,8 @@ enum {
 /* Rows of one segment whose own keys lie in one page. */
 struct attention_piece {
     const struct step_segment *segment;
-    size_t first_row; /* of the segment */
+    const struct attention_branch *branch; /* or NULL */
+    size_t first_row;                      /* of the segment */
     size_t n_rows;
     size_t n_pages; /* that they see keys of */
 };
@@ -30,11 +31,13 @@ int attention_plan_open(struct attention_plan *p, size_t n_rows_max, struct err 
 {
     p->pieces = calloc(n_rows_max, sizeof p->pieces[0]);
     p->order = calloc(n_rows_max, sizeof p->order[0]);
+    p->branches = calloc(n_rows_max, sizeof p->branches[0]);
     p->tree_rows = calloc(n_rows_max, sizeof p->tree_rows[0]);
     p->rows = calloc(n_rows_max, sizeof p->rows[0]);
     p->blocks = calloc(n_rows_max, sizeof p->blocks[0]);
     p->spans = calloc(2 * n_rows_max, sizeof p->spans[0]);
-    if (!p->pieces || !p->order || !p->tree_rows || !p->rows || !p->blocks || !p->spans)
+    if (!p->pieces || !p->order || !p->branches || !p->tree_rows || !p->rows || !p->blocks ||
+        !p->spans)
         return ERR_SET(e, ERR_NOMEM, "no memory for the plan of attention");
     return 0;
 }
@@ -43,6 +46,7 @@ void attention_plan_close(struct attention_plan *p)
 {
     free(p->pieces);
     free(p->order);
+    free(p->branches);
     free(p->tree_rows);
     free(p->rows);
     free(p->blocks);
@@ -51,15 +55,27 @@ void attention_plan_close(struct attention_plan *p)
 
 /* ------------------------------------------------------------------ order */
 
-/* Whole page lists as bytes, a list before those that it begins: no order of numbers, but one
- * that brings equal heads together. Ties keep the plan's order. */
+/* Pages of the sequence's own that a piece sees; images follow. */
+static size_t own_pages(const struct attention_piece *piece)
+{
+    return piece->branch ? piece->branch->first_page : piece->n_pages;
+}
+
+/* Whole page lists as bytes, a list before those that it begins and before what goes on with
+ * images: no order of numbers, but one that brings equal heads together. Ties keep the plan's
+ * order, in which a branch's pieces stand together. */
 static int compare_pieces(const struct attention_piece *a, const struct attention_piece *b)
 {
-    const size_t n = size_min(a->n_pages, b->n_pages);
+    const size_t n_a = own_pages(a), n_b = own_pages(b);
+    const size_t n = size_min(n_a, n_b);
     const int32_t *pages = a->segment->seq->pages;
     const int order = memcmp(pages, b->segment->seq->pages, n * sizeof pages[0]);
     if (order != 0)
         return order;
+    if (n_a == n_b && a->branch && b->branch)
+        return 0;
+    if (n_a != n_b && a->n_pages != n && b->n_pages != n)
+        return n_a < n_b ? 1 : -1; /* the one with images there */
     return a->n_pages < b->n_pages ? -1 : a->n_pages > b->n_pages;
 }
 
@@ -88,21 +104,61 @@ static void add_piece(struct attention_plan *p, const struct attention_piece *pi
     p->order[at] = &p->pieces[n];
 }
 
+/* Rows [row, end) of a segment at consecutive positions. */
+static void add_run(struct attention_plan *p, const struct step_segment *segment, size_t row,
+                    size_t end, const struct attention_branch *branch, bool ordered)
+{
+    for (size_t n_rows = 0; row < end; row += n_rows) {
+        const size_t position = segment_position(segment, row);
+        n_rows = size_min(end - row, KV_PAGE_TOKENS - position % KV_PAGE_TOKENS);
+        const struct attention_piece piece = {.segment = segment,
+                                              .branch = branch,
+                                              .first_row = row,
+                                              .n_rows = n_rows,
+                                              .n_pages = position / KV_PAGE_TOKENS + 1};
+        add_piece(p, &piece, ordered);
+    }
+}
+
+/* Where the nodes from row on, each the child of the row before, end. */
+static size_t end_of_run(const struct step_segment *segment, size_t row)
+{
+    const size_t first = segment_root(segment) + 1;
+    while (row < segment->n_rows &&
+           segment->draft->nodes[row - first].parent == (int)(row - first) - 1)
+        row++;
+    return row;
+}
+
+static const struct attention_branch *
+add_branch(struct attention_plan *p, const struct step_segment *segment, size_t last_node)
+{
+    const struct draft_node *nodes = segment->draft->nodes;
+    size_t node = last_node; /* then the first of its path that is not in its place */
+    while (nodes[node].parent != DRAFT_ROOT &&
+           !attention_is_in_place(segment->draft, (size_t)nodes[node].parent))
+        node = (size_t)nodes[node].parent;
+    const size_t position = segment_position(segment, segment_root(segment) + 1 + node);
+    struct attention_branch *branch = &p->branches[p->n_branches++];
+    *branch = (struct attention_branch){
+        .segment = segment, .last_node = last_node, .first_page = position / KV_PAGE_TOKENS};
+    return branch;
+}
+
+/* A segment's branches stand in the order of their drafts: those that leave the path later come
+ * first, which keeps equal heads together where pieces are not ordered. */
 static void list_pieces(struct attention_plan *p, const struct step_plan *step, bool ordered)
 {
-    p->n_pieces = 0;
+    p->n_pieces = p->n_branches = 0;
     for (size_t i = 0; i < step->n_segments; i++) {
         const struct step_segment *segment = &step->segments[i];
-        size_t n_rows = 0;
-        for (size_t row = 0; row < segment->n_rows; row += n_rows) {
-            const size_t position = segment->position + row;
-            n_rows =
-                size_min(segment->n_rows - row, KV_PAGE_TOKENS - position % KV_PAGE_TOKENS);
-            const struct attention_piece piece = {.segment = segment,
-                                                  .first_row = row,
-                                                  .n_rows = n_rows,
-                                                  .n_pages = position / KV_PAGE_TOKENS + 1};
-            add_piece(p, &piece, ordered);
+        const size_t root = segment_root(segment);
+        size_t row = end_of_run(segment, root + 1);
+        add_run(p, segment, 0, row, NULL, ordered);
+        while (row < segment->n_rows) {
+            const size_t end = end_of_run(segment, row + 1);
+            add_run(p, segment, row, end, add_branch(p, segment, end - root - 2), ordered);
+            row = end;
         }
     }
 }
@@ -126,9 +182,10 @@ static void list_rows(struct attention_plan *p, bool ordered)
             const size_t row = piece->first_row + k;
             p->rows[p->n_rows++] = (struct attention_row){
                 .row = segment->row + row,
-                .position = (int32_t)(segment->position + row),
+                .position = (int32_t)segment_position(segment, row),
                 .pages = segment->seq->pages,
                 .n_pages = piece->n_pages,
+                .branch = piece->branch,
             };
         }
     }
@@ -171,13 +228,21 @@ static size_t choose_block_rows(const struct forward *f)
 
 /* ------------------------------------------------------------------ spans */
 
+static bool have_same_page(const struct attention_row *a, const struct attention_row *b,
+                           size_t page)
+{
+    if (attention_is_image(a, page) || attention_is_image(b, page))
+        return a->branch == b->branch;
+    return a->pages[page] == b->pages[page];
+}
+
 /* Pages that rows i < j of the plan have in common: all rows between have them too. */
 static size_t common_pages(const struct attention_plan *p, size_t i, size_t j, size_t known)
 {
     const struct attention_row *a = &p->rows[i], *b = &p->rows[j];
     const size_t n_max = size_min(a->n_pages, b->n_pages);
     size_t n = known;
-    while (n < n_max && a->pages[n] == b->pages[n])
+    while (n < n_max && have_same_page(a, b, n))
         n++;
     return n;
 }
@@ -202,7 +267,7 @@ static void add_spans(struct attention_plan *p, const struct attention_block *bl
         row++;
     while (row < end) {
         size_t last = row;
-        while (last + 1 < end && p->rows[last + 1].pages[page] == p->rows[row].pages[page])
+        while (last + 1 < end && have_same_page(&p->rows[last + 1], &p->rows[row], page))
             last++;
         const size_t n_pages = common_pages(p, row, last, page) - page;
         p->spans[p->n_spans++] = (struct attention_span){

@@ -7,12 +7,29 @@
 struct attention_scratch;
 struct attention_piece;
 
-/* A row of the step; it sees the keys of n_pages pages of its sequence. */
+/*
+ * Rows of a draft that stand one below another, off the path whose slots are their positions.
+ *
+ * A page's keys take part in a sum by their places in it, so a verified row has the bits of the
+ * plain one only if every key it sees stands at its position's place. For a branch each thread
+ * makes itself images of its last pages, from first_page on: what the sequence's page holds,
+ * and over it the branch's ancestors and its own rows, from wherever their slots are. They are
+ * made where they are read, for a layer and head, and are never in the pool: a branch costs a
+ * page's copy in the cache, no KV page, no mask and no kernel of its own.
+ */
+struct attention_branch {
+    const struct step_segment *segment;
+    size_t last_node; /* of its rows */
+    size_t first_page;
+};
+
+/* A row of the step; it sees the keys of n_pages pages of its sequence, or of its branch. */
 struct attention_row {
     size_t row; /* of the step */
     int32_t position;
     const int32_t *pages;
     size_t n_pages;
+    const struct attention_branch *branch; /* or NULL */
 };
 
 /* Consecutive rows of a block over pages that all of them have in common. */
@@ -45,13 +62,14 @@ struct attention_block {
  *     row 4  pages a b d f             row  4     page  f
  */
 struct attention_plan {
-    struct attention_piece *pieces; /* [T] scratch of the ordering */
-    struct attention_piece **order; /* [T] */
-    size_t *tree_rows;              /* [T] rows of each tree of the trie's forest */
-    struct attention_row *rows;     /* [T] */
-    struct attention_block *blocks; /* [T] */
-    struct attention_span *spans;   /* [2 T] */
-    size_t n_pieces, n_trees, n_rows, n_blocks, n_spans;
+    struct attention_piece *pieces;    /* [T] scratch of the ordering */
+    struct attention_piece **order;    /* [T] */
+    struct attention_branch *branches; /* [T] */
+    size_t *tree_rows;                 /* [T] rows of each tree of the trie's forest */
+    struct attention_row *rows;        /* [T] */
+    struct attention_block *blocks;    /* [T] */
+    struct attention_span *spans;      /* [2 T] */
+    size_t n_pieces, n_branches, n_trees, n_rows, n_blocks, n_spans;
 };
 
 /* The greatest of some logits. */
@@ -133,6 +151,17 @@ void forward_attention_run(struct forward *f);
 /* Pages of one layer and KV head that attention went over since forward_open, for tests: a page
  * counts once for all rows that went over it together. No step is running. */
 uint64_t forward_attention_pages(const struct forward *f);
+
+/* A node whose slot is that of its position: it and all above it stand in one line. */
+static inline bool attention_is_in_place(const struct draft *d, size_t node)
+{
+    return d->nodes[node].depth == node + 1;
+}
+
+static inline bool attention_is_image(const struct attention_row *row, size_t page)
+{
+    return row->branch && page >= row->branch->first_page;
+}
 
 /* Query heads of a KV head, and rows of a block at most. */
 size_t attention_heads(const struct forward *f);

@@ -121,11 +121,11 @@ static void write_kv(const struct forward *f, size_t kv_head, const float *keys,
     for (size_t k = 0; k < f->plan->n_segments; k++) {
         const struct step_segment *s = &f->plan->segments[k];
         for (size_t i = 0; i < s->n_rows; i++) {
-            const size_t position = s->position + i;
-            const int32_t page = s->seq->pages[position / KV_PAGE_TOKENS];
+            const size_t slot = s->position + i;
+            const int32_t page = s->seq->pages[slot / KV_PAGE_TOKENS];
             f->kernels->kv_write(f->options.kv_type, f->config->head_dim,
                                  kvpool_block(f->kvpool, f->layer_index, page, kv_head),
-                                 position % KV_PAGE_TOKENS, keys + (s->row + i) * stride,
+                                 slot % KV_PAGE_TOKENS, keys + (s->row + i) * stride,
                                  values + (s->row + i) * stride);
         }
     }

@@ -182,6 +182,19 @@ void kvpool_copy_page(struct kvpool *pool, int32_t to, int32_t from)
         copy_layer(&copy, layer, 0);
 }
 
+void kvpool_move_token(struct kvpool *pool, int32_t to, size_t to_slot, int32_t from,
+                       size_t from_slot)
+{
+    const struct kvpool_shape *s = &pool->shape;
+    ASSERT(is_page(pool, to) && is_page(pool, from));
+    ASSERT(to_slot < KV_PAGE_TOKENS && from_slot < KV_PAGE_TOKENS);
+    ASSERT(pool->references[to] > 0 && pool->references[from] > 0);
+    for (size_t layer = 0; layer < s->n_layers; layer++)
+        for (size_t head = 0; head < s->n_kv_heads; head++)
+            kv_copy_token(s->type, s->head_dim, kvpool_block(pool, layer, to, head), to_slot,
+                          kvpool_block(pool, layer, from, head), from_slot);
+}
+
 size_t kvpool_free_pages(const struct kvpool *pool)
 {
     return pool->n_free;

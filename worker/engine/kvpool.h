@@ -58,6 +58,10 @@ bool kvpool_is_idle(const struct kvpool *pool, int32_t page);
 /* Keys and values of all layers and heads; both pages are held. */
 void kvpool_copy_page(struct kvpool *pool, int32_t to, int32_t from);
 
+/* One token's keys and values of all layers and heads, to another slot of 32 of a held page. */
+void kvpool_move_token(struct kvpool *pool, int32_t to, size_t to_slot, int32_t from,
+                       size_t from_slot);
+
 size_t kvpool_free_pages(const struct kvpool *pool);
 size_t kvpool_idle_pages(const struct kvpool *pool);
 size_t kvpool_pages(const struct kvpool *pool);

@@ -228,6 +228,20 @@ static void add_segment(struct step_plan *plan, struct seq *seq, size_t n_rows)
     plan->n_logits += reaches_end ? 1 : 0;
 }
 
+size_t segment_position(const struct step_segment *s, size_t row)
+{
+    const size_t root = segment_root(s);
+    return row <= root ? s->position + row
+                       : s->position + root + s->draft->nodes[row - root - 1].depth;
+}
+
+int32_t segment_token(const struct step_segment *s, size_t row)
+{
+    const size_t root = segment_root(s);
+    return row <= root ? s->seq->tokens[s->position + row]
+                       : s->draft->nodes[row - root - 1].token;
+}
+
 static size_t remainder_of(const struct seq *seq)
 {
     return seq->n_tokens - seq->n_computed;
@@ -320,9 +334,8 @@ void sched_commit_step(struct sched *s, const struct step_plan *plan)
     for (size_t i = 0; i < plan->n_segments; i++) {
         const struct step_segment *segment = &plan->segments[i];
         struct seq *seq = segment->seq;
-        seq->n_computed += segment->n_rows;
-        const bool ends_prompt =
-            segment->position < seq->n_prompt && seq->n_computed == seq->n_tokens;
+        const bool ends_prompt = segment->position < seq->n_prompt && segment->n_logits > 0;
+        seq->n_computed += segment->n_rows - segment->n_refused;
         prefix_commit(s->prefixes, seq->path, seq->tokens, seq->n_computed, ends_prompt,
                       seq->pages);
     }

@@ -27,19 +27,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/draft.h"
 #include "engine/prefix.h"
 #include "engine/seq.h"
 
-/* Consecutive positions of one sequence; in a plan they stand side by side. */
+/*
+ * Consecutive positions of one sequence, and behind them perhaps a draft, a row a node; in a
+ * plan they stand side by side. Row i's keys and values go to slot position + i. The planner
+ * leaves zero what begins with is_greedy.
+ */
 struct step_segment {
     struct seq *seq;
     size_t row; /* of the step */
     size_t n_rows;
-    size_t position;   /* of the first row */
-    size_t n_logits;   /* of its last rows want logits */
-    size_t logits_row; /* first of them among the step's logits */
-    bool is_greedy; /* they want the greatest logit's place only; the planner leaves it false */
+    size_t position;           /* of the first row */
+    size_t n_logits;           /* of its last rows want logits */
+    size_t logits_row;         /* first of them among the step's logits */
+    bool is_greedy;            /* they want the greatest logit's place only */
+    bool ends;                 /* the sequence does, with what the step drew */
+    const struct draft *draft; /* borrowed; or NULL */
+    size_t n_refused;          /* of its last rows: nodes that were not drawn */
 };
+
+static inline size_t segment_n_nodes(const struct step_segment *s)
+{
+    return s->draft ? s->draft->n_nodes : 0;
+}
+
+/* Its row of the draft's root: the sequence's last token. */
+static inline size_t segment_root(const struct step_segment *s)
+{
+    return s->n_rows - segment_n_nodes(s) - 1;
+}
+
+size_t segment_position(const struct step_segment *s, size_t row);
+int32_t segment_token(const struct step_segment *s, size_t row);
 
 struct step_plan {
     struct step_segment *segments; /* [batch] */
@@ -68,7 +90,8 @@ void sched_remove(struct sched *s, struct seq *seq);
 
 /* Fills plan; no rows when nothing can run. */
 void sched_plan_step(struct sched *s, struct step_plan *plan);
-/* The plan's rows are computed: their sequences stand behind them, full pages are published. */
+/* The plan's rows are computed, and those of n_refused stand last: their sequences stand behind
+ * the others, full pages are published. */
 void sched_commit_step(struct sched *s, const struct step_plan *plan);
 
 size_t sched_n_running(const struct sched *s);

@@ -31,7 +31,7 @@ struct seq {
     int32_t *stop_tokens;
     char *salt;
 
-    int32_t *tokens; /* [capacity] prompt, then output */
+    int32_t *tokens; /* [capacity] prompt, then output, then what a step draws */
     size_t n_tokens;
     size_t n_prompt;
     size_t capacity; /* positions it may ever take */
@@ -56,7 +56,7 @@ struct seq {
     /* Counters of struct seq_result. */
     enum prefix_miss miss;
     size_t miss_at;
-    size_t n_cached, n_steps, n_chunks, n_preempted, kv_pages_peak;
+    size_t n_cached, n_steps, n_chunks, n_preempted, n_drafted, n_accepted, kv_pages_peak;
     int64_t submitted_us, scheduled_us, first_token_us, last_token_us, gap_us_max;
 };
 

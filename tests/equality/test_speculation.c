@@ -1,0 +1,662 @@
+/*
+ * Speculation never changes an answer: random jobs, in random company, drafted for by whoever
+ * knows the answer, by whoever knows nothing, and by all between, against an engine without
+ * speculation. Tokens and text are compared byte for byte; each thing that can happen must be
+ * seen to have happened.
+ *
+ * A case is a job. SHEAF_SPECULATION_CASES says how many, SHEAF_SEED where they begin.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/limits.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "engine/engine_int.h"
+#include "golden.h"
+
+enum {
+    CONTEXT = 160,
+    JOBS_MAX = 32,
+    TEXT_MAX = 4096,
+    STOPS_MAX = 3,
+    DOCUMENTS = 3,
+    PAGE = KV_PAGE_TOKENS
+};
+
+/* ------------------------------------------------------------------ jobs */
+
+enum drafter {
+    KNOWS,       /* the whole answer, in one line */
+    KNOWS_BADLY, /* and holds something else for likelier */
+    GUESSES,     /* any tokens, any shape, all of them legal or not */
+    ERRS,        /* drafts all but the answer */
+    IS_MOODY,    /* one of these each time, or nothing */
+    N_DRAFTERS
+};
+
+struct job {
+    int32_t prompt[CONTEXT];
+    size_t n_prompt;
+    struct seq_request req;
+    struct logit_bias bias;
+    char stop_bytes[STOPS_MAX][16];
+    const char *stops[STOPS_MAX];
+    int32_t stop_token;
+    enum drafter drafter;
+
+    /* The answer without speculation. */
+    enum finish_reason reason;
+    int stop_index;
+    int32_t tokens[CONTEXT];
+    size_t n_tokens, text_bytes;
+    char text[TEXT_MAX];
+};
+
+struct dice {
+    uint64_t seed, n;
+};
+
+static size_t roll(struct dice *d, size_t limit)
+{
+    return rng_bits(d->seed, 77, d->n++) % limit;
+}
+
+static int32_t any_token(struct dice *d, const struct model *m)
+{
+    return (int32_t)roll(d, m->config.n_vocab);
+}
+
+/* The pieces of random tokens: in a random answer they come up soon. */
+static void make_stops(struct dice *d, const struct model *m, struct job *job)
+{
+    job->req.n_stops = roll(d, 3) == 0 ? 1 + roll(d, STOPS_MAX) : 0;
+    job->req.stops = job->stops;
+    for (size_t i = 0; i < job->req.n_stops; i++) {
+        struct gguf_str piece;
+        do
+            piece = tokenizer_piece(m->tokenizer, any_token(d, m));
+        while (piece.length == 0 || piece.length >= sizeof job->stop_bytes[i] ||
+               memchr(piece.data, 0, piece.length));
+        memcpy(job->stop_bytes[i], piece.data, piece.length);
+        job->stop_bytes[i][piece.length] = 0;
+        job->stops[i] = job->stop_bytes[i];
+    }
+    job->stop_token = any_token(d, m);
+    job->req.stop_tokens = &job->stop_token;
+    job->req.n_stop_tokens = roll(d, 4) == 0;
+}
+
+static void make_sampling(struct dice *d, const struct model *m, struct job *job)
+{
+    struct sample_params *p = &job->req.sample;
+    static const float temperatures[] = {0, 0, 0.7f, 1.2f};
+    *p = sample_params_greedy();
+    p->temperature = temperatures[roll(d, 4)];
+    p->seed = roll(d, 1000);
+    p->stream = roll(d, 1000);
+    if (roll(d, 2)) {
+        p->repetition_penalty = 1.2f;
+        p->presence_penalty = 0.3f;
+        p->frequency_penalty = 0.2f;
+    }
+    if (roll(d, 3) == 0) {
+        p->top_p = 0.9f;
+        p->top_k = 40;
+        p->min_p = 0.02f;
+    }
+    if (roll(d, 3) == 0) { /* the end comes up at once, sooner or later */
+        job->bias = (struct logit_bias){tokenizer_eos(m->tokenizer), (float)roll(d, 12)};
+        p->bias = &job->bias;
+        p->n_bias = 1;
+    }
+}
+
+static void make_job(struct dice *d, const struct model *m, struct job *job)
+{
+    *job = (struct job){.drafter = (enum drafter)roll(d, N_DRAFTERS)};
+    static const size_t prompts[] = {CONTEXT - 1, 80, 80, 20};
+    job->n_prompt = 1 + roll(d, prompts[roll(d, 4)]);
+    const uint64_t document = roll(d, DOCUMENTS), own = roll(d, 1u << 30);
+    const size_t n_shared = roll(d, 2) ? roll(d, job->n_prompt + 1) : 0;
+    for (size_t i = 0; i < job->n_prompt; i++)
+        job->prompt[i] = (int32_t)(rng_bits(i < n_shared ? document : own, 5, i) % 300);
+    job->req.max_tokens = 1 + roll(d, roll(d, 3) == 0 ? CONTEXT : 40);
+    job->req.min_tokens = roll(d, 4) == 0 ? roll(d, 20) : 0;
+    job->req.ignore_eos = roll(d, 3) == 0;
+    job->req.include_stop = roll(d, 2);
+    make_sampling(d, m, job);
+    make_stops(d, m, job);
+}
+
+/* Another job's prompt and answer, and how it goes on: what that one left in the cache. */
+static void make_heir(struct dice *d, const struct model *m, const struct job *job,
+                      struct job *heir)
+{
+    make_job(d, m, heir);
+    const size_t n = job->n_prompt + roll(d, job->n_tokens + 1);
+    heir->n_prompt = size_min(n + roll(d, 3), CONTEXT - 1);
+    memcpy(heir->prompt, job->prompt, size_min(n, job->n_prompt) * sizeof(int32_t));
+    for (size_t i = job->n_prompt; i < heir->n_prompt; i++)
+        heir->prompt[i] = i < n ? job->tokens[i - job->n_prompt] : any_token(d, m);
+}
+
+static void submit(struct engine *eng, struct job *job)
+{
+    struct err e = {0};
+    struct seq_request req = job->req;
+    req.prompt = job->prompt;
+    req.n_prompt = job->n_prompt;
+    req.user = job;
+    if (engine_submit(eng, &req, &e) != 0)
+        fail_msg("%s", e.text);
+}
+
+static void step(struct engine *eng)
+{
+    bool worked;
+    struct err e = {0};
+    if (engine_step(eng, &worked, &e) != 0)
+        fail_msg("%s", e.text);
+    assert_true(worked);
+    assert_true(prefix_check(eng->prefixes));
+}
+
+static void keep_answer(struct job *job, const struct seq_result *r)
+{
+    assert_true(r->n_tokens <= CONTEXT && r->text_bytes < TEXT_MAX);
+    job->reason = r->reason;
+    job->stop_index = r->stop_index;
+    job->n_tokens = r->n_tokens;
+    job->text_bytes = r->text_bytes;
+    memcpy(job->tokens, r->tokens, r->n_tokens * sizeof r->tokens[0]);
+    memcpy(job->text, r->text, r->text_bytes);
+}
+
+static void answer_plainly(struct engine *plain, struct job *jobs, size_t n)
+{
+    struct seq_result r;
+    for (size_t i = 0; i < n; i++)
+        submit(plain, &jobs[i]);
+    while (engine_active(plain) > 0) {
+        if (engine_collect(plain, &r))
+            keep_answer(r.user, &r);
+        else
+            step(plain);
+    }
+}
+
+static bool is_same_answer(const struct job *job, const struct seq_result *r)
+{
+    return r->reason == job->reason && r->stop_index == job->stop_index &&
+           r->n_tokens == job->n_tokens && r->text_bytes == job->text_bytes &&
+           memcmp(r->tokens, job->tokens, r->n_tokens * sizeof r->tokens[0]) == 0 &&
+           memcmp(r->text, job->text, r->text_bytes) == 0;
+}
+
+/* ------------------------------------------------------------------ drafters */
+
+struct sources {
+    const struct model *model;
+    struct dice dice;
+    bool misplaces; /* spoils the last key of a sequence, as a wrong move would */
+    struct engine *engine;
+};
+
+/* A node in front of the right one at some places, so that the path lies elsewhere. */
+static void draft_known(struct sources *s, const struct seq *seq, size_t n_max, bool badly,
+                        struct draft *out)
+{
+    const struct job *job = seq->req.user;
+    struct dice *d = &s->dice;
+    int node = DRAFT_ROOT;
+    for (size_t i = seq_n_output(seq); i < job->n_tokens && out->n_nodes < n_max; i++) {
+        if (badly && out->n_nodes + 1 < n_max && roll(d, 2)) {
+            const int wrong = draft_add(out, node, job->tokens[i] ^ 1, DRAFT_RECYCLE, 0.75f);
+            if (out->n_nodes + 1 < n_max && roll(d, 2))
+                draft_add(out, wrong, any_token(d, s->model), DRAFT_RECYCLE, 0.5f);
+        }
+        node = draft_add(out, node, job->tokens[i], DRAFT_LOOKUP, 0.5f);
+    }
+}
+
+/* Tokens that are none, the same again, deeper than there is room for. */
+static void draft_guesses(struct sources *s, size_t n_max, struct draft *out)
+{
+    struct dice *d = &s->dice;
+    const size_t n = roll(d, n_max + 1);
+    const bool is_chain = roll(d, 2);
+    for (size_t i = 0; i < n && out->n_nodes < n_max; i++) {
+        const int parent =
+            is_chain ? (int)out->n_nodes - 1 : (int)roll(d, out->n_nodes + 1) - 1;
+        const size_t kind = roll(d, 8);
+        int32_t token = any_token(d, s->model);
+        if (kind == 0)
+            token = (int32_t)s->model->config.n_vocab + (int32_t)roll(d, 3);
+        else if (kind == 1)
+            token = -1 - (int32_t)roll(d, 3);
+        else if (kind == 2)
+            token = INT32_MAX;
+        for (size_t k = 0; k < 1 + roll(d, 2); k++)
+            draft_add(out, parent, token, (unsigned)roll(d, DRAFT_SOURCES),
+                      (float)(1 + roll(d, 8)) / 8);
+    }
+}
+
+static void draft_errors(struct sources *s, const struct seq *seq, size_t n_max,
+                         struct draft *out)
+{
+    const struct job *job = seq->req.user;
+    const int32_t right = job->tokens[seq_n_output(seq)];
+    struct dice *d = &s->dice;
+    while (out->n_nodes < n_max && roll(d, 12)) {
+        const int parent = (int)roll(d, out->n_nodes + 1) - 1;
+        const int32_t token = any_token(d, s->model);
+        if (parent != DRAFT_ROOT || token != right)
+            draft_add(out, parent, token, DRAFT_MODEL, 1);
+    }
+}
+
+/* The key of the last token but one in place of the last one's. */
+static void misplace(const struct sources *s, const struct seq *seq)
+{
+    const size_t n = seq->n_computed;
+    if (n % PAGE < 2)
+        return;
+    const int32_t page = seq->pages[n / PAGE];
+    kvpool_move_token(s->engine->kvpool, page, n % PAGE - 1, page, n % PAGE - 2);
+}
+
+static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
+{
+    struct sources *s = ctx;
+    const struct job *job = seq->req.user;
+    enum drafter drafter = job->drafter;
+    assert_true(n_max >= 1 && n_max <= DRAFT_NODES_MAX && out->n_nodes == 0);
+    if (s->misplaces)
+        misplace(s, seq);
+    if (drafter == IS_MOODY)
+        drafter = (enum drafter)roll(&s->dice, N_DRAFTERS);
+    if (drafter == KNOWS || drafter == KNOWS_BADLY)
+        draft_known(s, seq, n_max, drafter == KNOWS_BADLY, out);
+    else if (drafter == GUESSES)
+        draft_guesses(s, n_max, out);
+    else if (drafter == ERRS)
+        draft_errors(s, seq, n_max, out);
+}
+
+/* ------------------------------------------------------------------ worlds */
+
+/* What must be seen to have happened in all worlds together. */
+struct sights {
+    size_t n_cases, n_stops, n_ends, n_lengths, n_contexts;
+    size_t n_preempted, n_cached, n_evicted, n_chunks;
+    size_t n_drafted, n_accepted, n_by_known, n_lacked, n_deep;
+};
+
+static size_t page_bytes(const struct model *m, enum kv_type kv)
+{
+    const struct kvpool_shape shape = {.n_layers = m->config.n_layers,
+                                       .n_kv_heads = m->config.n_kv_heads,
+                                       .head_dim = m->config.head_dim,
+                                       .type = kv};
+    return kvpool_page_bytes(&shape);
+}
+
+static struct engine *open_plain(const struct model *m, const char *isa, enum kv_type kv)
+{
+    const struct engine_options o = {.n_threads = 1,
+                                     .batch = JOBS_MAX,
+                                     .step_tokens = 512,
+                                     .chunk_tokens = 512,
+                                     .context = CONTEXT,
+                                     .kv_bytes =
+                                         JOBS_MAX * (CONTEXT / PAGE + 1) * page_bytes(m, kv)};
+    return golden_open_engine(m, isa, ACT_INT8, kv, &o);
+}
+
+static struct engine_options random_options(struct dice *d, const struct model *m,
+                                            enum kv_type kv, struct sources *sources)
+{
+    static const size_t batches[] = {1, 2, 3, 5, 8, 16, 32};
+    static const size_t chunks[] = {1, 7, 16, 64, 512};
+    static const size_t drafts[] = {0, 1, 5, 40, 200};
+    const size_t one = CONTEXT / PAGE;
+    struct engine_options o = {.n_threads = 1 + (roll(d, 4) == 0),
+                               .batch = batches[roll(d, 7)],
+                               .chunk_tokens = chunks[roll(d, 5)],
+                               .context = CONTEXT,
+                               .prefix_cache = roll(d, 3) > 0,
+                               .prefix_tokens_min = 1,
+                               .evicts_by_demand = true,
+                               .shared_attention = roll(d, 2),
+                               .whole_prompts = roll(d, 5) == 0,
+                               .draft_tokens = drafts[roll(d, 5)],
+                               .proposer = {propose, sources}};
+    o.step_tokens = o.batch + roll(d, 64);
+    const size_t n_pages = roll(d, 2) ? one + roll(d, 2 + o.batch / 2) : JOBS_MAX * one;
+    o.kv_bytes = n_pages * page_bytes(m, kv);
+    return o;
+}
+
+static void look(struct sights *all, const struct job *job, const struct seq_result *r)
+{
+    all->n_cases++;
+    all->n_stops += r->reason == FINISH_STOP;
+    all->n_ends += r->reason == FINISH_EOS;
+    all->n_lengths += r->reason == FINISH_LENGTH;
+    all->n_contexts += r->reason == FINISH_CONTEXT;
+    all->n_preempted += r->n_preempted;
+    all->n_cached += r->n_cached > 0;
+    all->n_chunks += r->n_chunks > 1;
+    all->n_drafted += r->n_drafted;
+    all->n_accepted += r->n_accepted;
+    all->n_by_known += job->drafter == KNOWS && r->n_accepted > 0;
+}
+
+/* Returns false at the first answer that differs. */
+static bool compare_answers(struct engine *eng, struct job *jobs, size_t n, struct sights *all)
+{
+    struct seq_result r;
+    bool same = true;
+    size_t n_drafted = 0, n_accepted = 0;
+    const struct draft_counters before = engine_counters(eng).drafts;
+    for (size_t i = 0; i < n; i++)
+        submit(eng, &jobs[i]);
+    while (engine_active(eng) > 0) {
+        if (!engine_collect(eng, &r)) {
+            step(eng);
+            continue;
+        }
+        const struct job *job = r.user;
+        same = same && is_same_answer(job, &r);
+        look(all, job, &r);
+        n_drafted += r.n_drafted;
+        n_accepted += r.n_accepted;
+        if (same && job->drafter == KNOWS && r.n_preempted == 0)
+            assert_int_equal(r.n_accepted, r.n_drafted);
+        if (same && job->drafter == ERRS)
+            assert_int_equal(r.n_accepted, 0);
+    }
+    const struct draft_counters after = engine_counters(eng).drafts;
+    assert_int_equal(after.drafted, after.accepted + after.rejected);
+    assert_int_equal(after.drafted - before.drafted, n_drafted);
+    assert_int_equal(after.accepted - before.accepted, n_accepted);
+    return same;
+}
+
+static void note_counters(struct sights *all, const struct engine *eng)
+{
+    const struct engine_counters c = engine_counters(eng);
+    uint64_t drafted = 0, accepted = 0;
+    for (size_t depth = 1; depth <= DRAFT_NODES_MAX; depth++) {
+        drafted += c.drafts.drafted_at[depth];
+        accepted += c.drafts.accepted_at[depth];
+        all->n_deep += depth > PAGE ? c.drafts.accepted_at[depth] : 0;
+    }
+    assert_int_equal(drafted, c.drafts.drafted);
+    assert_int_equal(accepted, c.drafts.accepted);
+    all->n_lacked += c.drafts.lacked_pages;
+    all->n_evicted += c.prefix.pages_evicted;
+}
+
+/* Two rounds: jobs, then heirs of some of them. False when an answer differs. */
+static bool run_world(const struct model *m, struct engine *plain, const char *isa,
+                      enum kv_type kv, uint64_t seed, bool misplaces, struct sights *all)
+{
+    static struct job jobs[JOBS_MAX], heirs[JOBS_MAX];
+    struct dice d = {.seed = seed};
+    struct sources sources = {
+        .model = m, .dice = {.seed = seed + 1000000}, .misplaces = misplaces};
+    const struct engine_options o = random_options(&d, m, kv, &sources);
+    struct engine *eng = golden_open_engine(m, isa, ACT_INT8, kv, &o);
+    sources.engine = eng;
+    const size_t n = 1 + roll(&d, size_min(JOBS_MAX, 2 * o.batch));
+    for (size_t i = 0; i < n; i++)
+        make_job(&d, m, &jobs[i]);
+    answer_plainly(plain, jobs, n);
+    bool same = compare_answers(eng, jobs, n, all);
+    for (size_t i = 0; i < n; i++)
+        make_heir(&d, m, &jobs[roll(&d, n)], &heirs[i]);
+    answer_plainly(plain, heirs, n);
+    same = compare_answers(eng, heirs, n, all) && same;
+    note_counters(all, eng);
+    engine_close(eng);
+    return same;
+}
+
+static uint64_t number_from(const char *name, uint64_t otherwise)
+{
+    const char *given = getenv(name);
+    return given ? strtoull(given, NULL, 10) : otherwise;
+}
+
+static struct model *open_tiny(const char *name)
+{
+    char *path = NULL;
+    assert_true(asprintf(&path, "%s/golden/tiny/%s", SHEAF_TEST_DATA, name) > 0);
+    struct model *m = golden_open_model(path);
+    free(path);
+    return m;
+}
+
+static const struct {
+    const char *model;
+    enum kv_type kv;
+} tellers[] = {
+    {"tiny-llama-q4_1.gguf", KV_BF16}, {"tiny-llama-q4_1.gguf", KV_INT8},
+    {"tiny-qwen3-q8_0.gguf", KV_BF16}, {"tiny-qwen2-q8_0.gguf", KV_F32},
+    {"tiny-qwen3-q8_0.gguf", KV_INT8}, {"tiny-llama-q8_0.gguf", KV_F32},
+};
+enum { N_TELLERS = sizeof tellers / sizeof tellers[0] };
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { N_CASES = 600 };
+#else
+enum { N_CASES = 10000 };
+#endif
+
+/* ------------------------------------------------------------------ tests */
+
+static void no_draft_changes_an_answer(void **state)
+{
+    (void)state;
+    const uint64_t first = number_from("SHEAF_SEED", 1);
+    const uint64_t n_cases = number_from("SHEAF_SPECULATION_CASES", N_CASES);
+    const char *isas[3];
+    const size_t n_isas = golden_isas(isas);
+    struct sights all = {0};
+    for (size_t i = 0; i < N_TELLERS; i++) {
+        struct model *m = open_tiny(tellers[i].model);
+        const char *isa = isas[i == 2 && n_isas > 1 ? n_isas - 2 : n_isas - 1];
+        struct engine *plain = open_plain(m, isa, tellers[i].kv);
+        const uint64_t until = n_cases * (i + 1) / N_TELLERS;
+        for (uint64_t seed = first; all.n_cases < until; seed++)
+            if (!run_world(m, plain, isa, tellers[i].kv, seed, false, &all))
+                fail_msg("%s, KV type %d, SHEAF_SEED=%llu: an answer differs", tellers[i].model,
+                         tellers[i].kv, (unsigned long long)seed);
+        engine_close(plain);
+        model_close(m);
+    }
+    print_message("%zu cases: %zu stopped, %zu ended, %zu at max_tokens, %zu at the context's "
+                  "end; %zu preemptions, %zu from the cache, %zu pages evicted, %zu in chunks; "
+                  "%zu drafted, %zu accepted, %zu for want of pages, %zu deeper than a page\n",
+                  all.n_cases, all.n_stops, all.n_ends, all.n_lengths, all.n_contexts,
+                  all.n_preempted, all.n_cached, all.n_evicted, all.n_chunks, all.n_drafted,
+                  all.n_accepted, all.n_lacked, all.n_deep);
+    assert_true(all.n_stops > 0 && all.n_ends > 0 && all.n_lengths > 0 && all.n_contexts > 0);
+    assert_true(all.n_preempted > 0 && all.n_cached > 0 && all.n_evicted > 0);
+    assert_true(all.n_chunks > 0 && all.n_by_known > 0 && all.n_lacked > 0 && all.n_deep > 0);
+}
+
+/* The twin: keys out of their places are seen in most worlds. */
+static void the_comparison_sees_a_misplaced_key(void **state)
+{
+    (void)state;
+    const char *isas[3];
+    const char *isa = isas[golden_isas(isas) - 1];
+    struct model *m = open_tiny(tellers[0].model);
+    struct engine *plain = open_plain(m, isa, tellers[0].kv);
+    struct sights all = {0};
+    size_t n_seen = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        n_seen += !run_world(m, plain, isa, tellers[0].kv, seed, true, &all);
+    assert_true(n_seen >= 10);
+    engine_close(plain);
+    model_close(m);
+}
+
+/* ------------------------------------------------------------------ steps */
+
+struct lone {
+    struct model *model;
+    struct engine *plain;
+    const char *isa;
+    struct job job;
+};
+
+static void open_lone(struct lone *l, size_t n_prompt, size_t max_tokens)
+{
+    const char *isas[3];
+    *l =
+        (struct lone){.model = open_tiny(tellers[0].model), .isa = isas[golden_isas(isas) - 1]};
+    l->plain = open_plain(l->model, l->isa, KV_BF16);
+    l->job.req = (struct seq_request){
+        .max_tokens = max_tokens, .ignore_eos = true, .sample = sample_params_greedy()};
+    l->job.req.stops = l->job.stops;
+    l->job.n_prompt = n_prompt;
+    for (size_t i = 0; i < n_prompt; i++)
+        l->job.prompt[i] = (int32_t)(rng_bits(9, 0, i) % 300);
+    answer_plainly(l->plain, &l->job, 1);
+}
+
+static void close_lone(struct lone *l)
+{
+    engine_close(l->plain);
+    model_close(l->model);
+}
+
+static struct engine *open_alone(const struct lone *l, size_t draft_tokens,
+                                 struct draft_proposer proposer, bool prefix_cache)
+{
+    const struct engine_options o = {.n_threads = 1,
+                                     .batch = 1,
+                                     .step_tokens = 64,
+                                     .chunk_tokens = 64,
+                                     .context = CONTEXT,
+                                     .kv_bytes = 16 * page_bytes(l->model, KV_BF16),
+                                     .prefix_cache = prefix_cache,
+                                     .prefix_tokens_min = 1,
+                                     .evicts_by_demand = true,
+                                     .draft_tokens = draft_tokens,
+                                     .proposer = proposer};
+    return golden_open_engine(l->model, l->isa, ACT_INT8, KV_BF16, &o);
+}
+
+static struct seq_result answer_with(struct engine *eng, struct job *job)
+{
+    struct seq_result r;
+    submit(eng, job);
+    while (!engine_collect(eng, &r))
+        step(eng);
+    assert_true(is_same_answer(job, &r));
+    return r;
+}
+
+/* The prompt's step yields one token, every other one as many as were drafted and one more. */
+static void a_perfect_drafter_gains_its_depth_in_every_step(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_lone(&l, 20, 61);
+    l.job.drafter = KNOWS;
+    for (size_t depth = 1; depth <= 30; depth++) {
+        struct sources sources = {.model = l.model};
+        struct engine *eng =
+            open_alone(&l, depth, (struct draft_proposer){propose, &sources}, false);
+        const struct seq_result r = answer_with(eng, &l.job);
+        assert_int_equal(r.n_steps, 1 + (60 + depth) / (depth + 1));
+        assert_int_equal(r.n_accepted, r.n_drafted);
+        assert_int_equal(r.n_accepted + r.n_steps, r.n_tokens);
+        engine_close(eng);
+    }
+    close_lone(&l);
+}
+
+static void propose_nothing(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
+{
+    (void)seq;
+    (void)n_max;
+    (void)out;
+    ++*(size_t *)ctx;
+}
+
+/* Without drafts the same rows are computed in the same steps, with or without a proposer. */
+static void off_is_off(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_lone(&l, 40, 50);
+    size_t n_asked = 0;
+    struct engine *off = open_alone(&l, 0, (struct draft_proposer){0}, true);
+    struct engine *idle =
+        open_alone(&l, 0, (struct draft_proposer){propose_nothing, &n_asked}, true);
+    const struct seq_result a = answer_with(off, &l.job), b = answer_with(idle, &l.job);
+    assert_null(off->spec);
+    assert_int_equal(n_asked, 48); /* not for the token of the prompt's step, nor the last */
+    assert_int_equal(a.n_steps, 50);
+    assert_int_equal(b.n_steps, 50);
+    assert_int_equal(a.kv_pages_peak, b.kv_pages_peak);
+    const struct engine_counters x = engine_counters(off), y = engine_counters(idle);
+    assert_int_equal(x.steps, y.steps);
+    assert_int_equal(x.rows, y.rows);
+    assert_int_equal(x.drafts.drafted + y.drafts.drafted, 0);
+    assert_int_equal(x.prefix.pages_published, y.prefix.pages_published);
+    engine_close(off);
+    engine_close(idle);
+    close_lone(&l);
+}
+
+/* Answers that end around a page's border, drafts beyond it that are refused; then a job that
+ * goes on from there out of the cache. */
+static void refused_drafts_never_reach_the_cache(void **state)
+{
+    (void)state;
+    for (size_t n_tokens = 25; n_tokens <= 40; n_tokens++) {
+        struct lone l;
+        open_lone(&l, PAGE, n_tokens);
+        struct sources sources = {.model = l.model, .dice = {.seed = n_tokens}};
+        struct engine *eng =
+            open_alone(&l, 20, (struct draft_proposer){propose, &sources}, true);
+        l.job.drafter = n_tokens % 2 ? ERRS : KNOWS_BADLY;
+        const struct seq_result r = answer_with(eng, &l.job);
+        assert_true(r.n_drafted > r.n_accepted);
+        struct job heir = l.job;
+        heir.n_prompt = PAGE + n_tokens + 1;
+        memcpy(heir.prompt + PAGE, l.job.tokens, n_tokens * sizeof heir.prompt[0]);
+        heir.prompt[PAGE + n_tokens] = 5;
+        heir.req.max_tokens = 20;
+        answer_plainly(l.plain, &heir, 1);
+        const struct seq_result s = answer_with(eng, &heir);
+        assert_int_equal(s.n_cached, PAGE + n_tokens - 1); /* the last token has no keys */
+        engine_close(eng);
+        close_lone(&l);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_draft_changes_an_answer),
+        cmocka_unit_test(the_comparison_sees_a_misplaced_key),
+        cmocka_unit_test(a_perfect_drafter_gains_its_depth_in_every_step),
+        cmocka_unit_test(off_is_off),
+        cmocka_unit_test(refused_drafts_never_reach_the_cache),
+    };
+    return cmocka_run_group_tests_name("speculation", tests, NULL, NULL);
+}

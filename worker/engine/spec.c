@@ -1,0 +1,186 @@
+#include "engine/spec.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/size.h"
+
+struct spec {
+    struct spec_options options;
+    struct prefix_tree *prefixes;
+    struct kvpool *pool;
+    struct draft *drafts; /* [batch] of the plan's segments */
+    struct draft_counters counters;
+};
+
+int spec_open(const struct spec_options *o, struct prefix_tree *prefixes, struct kvpool *pool,
+              struct spec **out, struct err *e)
+{
+    struct spec *s = calloc(1, sizeof *s);
+    if (!s)
+        return ERR_SET(e, ERR_NOMEM, "no memory for speculation");
+    *s = (struct spec){.options = *o, .prefixes = prefixes, .pool = pool};
+    s->drafts = calloc(o->batch, sizeof s->drafts[0]);
+    if (!s->drafts) {
+        spec_close(s);
+        return ERR_SET(e, ERR_NOMEM, "no memory for %zu drafts", o->batch);
+    }
+    *out = s;
+    return 0;
+}
+
+void spec_close(struct spec *s)
+{
+    if (!s)
+        return;
+    free(s->drafts);
+    free(s);
+}
+
+struct draft_counters spec_counters(const struct spec *s)
+{
+    return s->counters;
+}
+
+/* ------------------------------------------------------------------ before the step */
+
+/* The last nodes go first: what is left is in order. */
+static void cut(struct draft *draft, size_t n_max)
+{
+    draft->n_nodes = size_min(draft->n_nodes, n_max);
+}
+
+/* A step yields one token more than the depth it gets to, and all of them must fit. */
+static void propose(const struct spec *s, const struct seq *seq, struct draft *out)
+{
+    const size_t n_left = seq->capacity - seq->n_tokens;
+    const size_t n_max = size_min(n_left, DRAFT_NODES_MAX);
+    out->n_nodes = 0;
+    if (n_left < 2)
+        return;
+    s->options.proposer.propose(s->options.proposer.ctx, seq, n_max, out);
+    ASSERT_SLOW(draft_check(out));
+    draft_refuse(out, s->options.n_vocab, n_left - 1);
+    draft_order(out);
+    cut(out, n_max);
+}
+
+/* Each segment that decodes gets a draft, which may be empty. Returns how many there are. */
+static size_t propose_all(struct spec *s, struct step_plan *plan)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n_segments; i++) {
+        struct step_segment *segment = &plan->segments[i];
+        if (!seq_is_decoding(segment->seq))
+            continue;
+        propose(s, segment->seq, &s->drafts[i]);
+        segment->draft = &s->drafts[i];
+        n++;
+    }
+    return n;
+}
+
+/* What one leaves of its share is the others'. */
+static void share_out(struct spec *s, const struct step_plan *plan, size_t n_drafts)
+{
+    size_t n_left = s->options.nodes_max;
+    for (size_t i = 0; i < plan->n_segments; i++) {
+        if (!plan->segments[i].draft)
+            continue;
+        cut(&s->drafts[i], size_divide_up(n_left, n_drafts--));
+        n_left -= s->drafts[i].n_nodes;
+    }
+}
+
+static void reserve_slots(struct spec *s, struct seq *seq, struct draft *draft)
+{
+    if (draft->n_nodes == 0 || seq_reserve(seq, s->prefixes, seq->n_tokens + draft->n_nodes))
+        return;
+    const size_t n_slots = seq->n_pages * KV_PAGE_TOKENS - seq->n_tokens;
+    s->counters.lacked_pages += draft->n_nodes - n_slots;
+    cut(draft, n_slots);
+}
+
+/* Rows of the drafts go behind their segments' own. */
+static void add_rows(struct spec *s, struct step_plan *plan)
+{
+    plan->n_rows = plan->n_logits = 0;
+    for (size_t i = 0; i < plan->n_segments; i++) {
+        struct step_segment *segment = &plan->segments[i];
+        if (segment->draft)
+            reserve_slots(s, segment->seq, &s->drafts[i]);
+        if (segment_n_nodes(segment) == 0)
+            segment->draft = NULL;
+        segment->n_rows += segment_n_nodes(segment);
+        segment->n_logits += segment_n_nodes(segment);
+        segment->row = plan->n_rows;
+        segment->logits_row = plan->n_logits;
+        plan->n_rows += segment->n_rows;
+        plan->n_logits += segment->n_logits;
+    }
+}
+
+void spec_add_drafts(struct spec *s, struct step_plan *plan)
+{
+    const size_t n_drafts = propose_all(s, plan);
+    if (n_drafts == 0)
+        return;
+    share_out(s, plan, n_drafts);
+    add_rows(s, plan);
+}
+
+/* ------------------------------------------------------------------ after the step */
+
+static void move_token(const struct spec *s, const struct seq *seq, size_t to, size_t from)
+{
+    if (to != from)
+        kvpool_move_token(s->pool, seq->pages[to / KV_PAGE_TOKENS], to % KV_PAGE_TOKENS,
+                          seq->pages[from / KV_PAGE_TOKENS], from % KV_PAGE_TOKENS);
+}
+
+/* accepted: a bit for each node. */
+static void count(struct spec *s, struct seq *seq, const struct draft *draft, uint64_t accepted)
+{
+    struct draft_counters *c = &s->counters;
+    c->drafts++;
+    for (size_t i = 0; i < draft->n_nodes; i++) {
+        const struct draft_node *node = &draft->nodes[i];
+        const bool is_accepted = accepted >> i & 1;
+        *(is_accepted ? &c->accepted : &c->rejected) += 1;
+        c->drafted++;
+        c->drafted_at[node->depth]++;
+        c->accepted_at[node->depth] += is_accepted;
+        for (size_t k = 0; k < DRAFT_SOURCES; k++) {
+            const bool is_source = node->sources >> k & 1;
+            c->drafted_by[k] += is_source;
+            c->accepted_by[k] += is_source && is_accepted;
+        }
+        seq->n_drafted++;
+        seq->n_accepted += is_accepted;
+    }
+}
+
+/* The last token drawn has no keys yet: those of its row, where it was a node, are let go. */
+void spec_keep(struct spec *s, struct step_segment *segment, size_t n_drawn)
+{
+    const struct draft *draft = segment->draft;
+    struct seq *seq = segment->seq;
+    ASSERT(n_drawn >= 1 && n_drawn <= draft->n_nodes + 1);
+    const size_t first = segment->position + segment_root(segment) + 1;
+    uint64_t accepted = 0;
+    int node = DRAFT_ROOT;
+    for (size_t i = 0; i < n_drawn; i++) {
+        node = draft_find(draft, node, seq->tokens[first + i]);
+        if (node == DRAFT_NONE)
+            break;
+        accepted |= UINT64_C(1) << node;
+        if (i + 1 < n_drawn)
+            move_token(s, seq, first + i, first + (size_t)node);
+    }
+    count(s, seq, draft, accepted);
+    segment->n_refused = draft->n_nodes - (n_drawn - 1);
+    const size_t n_pages = seq_pages_for(first + n_drawn - 1);
+    while (seq->n_pages > n_pages)
+        kvpool_release_page(s->pool, seq->pages[--seq->n_pages]);
+}
