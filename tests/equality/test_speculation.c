@@ -661,29 +661,44 @@ static void off_is_off(void **state)
     close_lone(&l);
 }
 
-/* The prompt says five times what the model says behind it. Every node comes from somewhere. */
+static struct engine_options lookup_options(const struct lone *l)
+{
+    return (struct engine_options){.n_threads = 1,
+                                   .batch = 1,
+                                   .step_tokens = 64,
+                                   .chunk_tokens = 64,
+                                   .context = CONTEXT,
+                                   .kv_bytes = 16 * page_bytes(l->model, KV_BF16),
+                                   .speculation = SPECULATION_LOOKUP,
+                                   .draft_always = true};
+}
+
+static struct engine *open_lookup(const struct lone *l, const struct engine_options *o)
+{
+    return golden_open_engine(l->model, l->isa, ACT_INT8, KV_BF16, o);
+}
+
+/* The prompt says five times what the model says behind its beginning. */
+static void open_echo(struct lone *l)
+{
+    open_lone(l, 20, 40);
+    l->job.n_prompt = CONTEXT - 41;
+    for (size_t i = 20; i < l->job.n_prompt; i++)
+        l->job.prompt[i] = l->job.tokens[(i - 20) % 20];
+    answer_plainly(l->plain, &l->job, 1);
+}
+
+/* Every node comes from somewhere. */
 static void lookup_drafts_what_was_said_before(void **state)
 {
     (void)state;
     struct lone l;
-    open_lone(&l, 20, 40);
-    struct job heir = l.job;
-    heir.n_prompt = CONTEXT - 41;
-    for (size_t i = 20; i < heir.n_prompt; i++)
-        heir.prompt[i] = l.job.tokens[(i - 20) % 20];
-    answer_plainly(l.plain, &heir, 1);
-    struct engine_options o = {.n_threads = 1,
-                               .batch = 1,
-                               .step_tokens = 64,
-                               .chunk_tokens = 64,
-                               .context = CONTEXT,
-                               .kv_bytes = 16 * page_bytes(l.model, KV_BF16),
-                               .speculation = SPECULATION_LOOKUP,
-                               .draft_always = true};
-    struct engine *eng = golden_open_engine(l.model, l.isa, ACT_INT8, KV_BF16, &o);
+    open_echo(&l);
+    const struct engine_options o = lookup_options(&l);
+    struct engine *eng = open_lookup(&l, &o);
     assert_true(engine_plan(eng).drafts_bytes >= SPEC_PROMPTS_BYTES_MAX);
-    const struct seq_result first = answer_with(eng, &heir);
-    const struct seq_result r = answer_with(eng, &heir); /* what was recycled is known now */
+    const struct seq_result first = answer_with(eng, &l.job);
+    const struct seq_result r = answer_with(eng, &l.job); /* what was recycled is known now */
     assert_true(first.n_drafted > 0 && r.n_accepted > 0);
     assert_true(r.n_steps < r.n_tokens);
     const struct draft_counters c = engine_counters(eng).drafts;
@@ -697,32 +712,79 @@ static void lookup_drafts_what_was_said_before(void **state)
     close_lone(&l);
 }
 
-/* Tokens of other tenants' answers are drafted for nobody: in an engine that has answered the
- * job under another salt it takes as many steps as in a new one. */
 static void what_one_salt_says_drafts_nothing_under_another(void **state)
 {
     (void)state;
     struct lone l;
     open_lone(&l, 20, 40);
-    const struct engine_options o = {.n_threads = 1,
-                                     .batch = 1,
-                                     .step_tokens = 64,
-                                     .chunk_tokens = 64,
-                                     .context = CONTEXT,
-                                     .kv_bytes = 16 * page_bytes(l.model, KV_BF16),
-                                     .speculation = SPECULATION_LOOKUP,
-                                     .draft_always = true};
-    struct engine *eng = golden_open_engine(l.model, l.isa, ACT_INT8, KV_BF16, &o);
+    const struct engine_options o = lookup_options(&l);
+    struct engine *eng = open_lookup(&l, &o);
+    answer_with(eng, &l.job);
+    const uint64_t before = engine_counters(eng).drafts.drafted_by[DRAFT_RECYCLE];
     l.job.req.salt = "a";
     answer_with(eng, &l.job);
     l.job.req.salt = "b";
     answer_with(eng, &l.job);
-    assert_int_equal(engine_counters(eng).drafts.drafted_by[DRAFT_RECYCLE], 0);
+    assert_int_equal(engine_counters(eng).drafts.drafted_by[DRAFT_RECYCLE], before);
     l.job.req.salt = NULL;
     answer_with(eng, &l.job);
-    answer_with(eng, &l.job);
-    assert_true(engine_counters(eng).drafts.drafted_by[DRAFT_RECYCLE] > 0);
+    assert_true(engine_counters(eng).drafts.drafted_by[DRAFT_RECYCLE] > before);
     engine_close(eng);
+    close_lone(&l);
+}
+
+static void step_times_are_measured_from_one_row_to_the_most(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_lone(&l, 20, 2);
+    struct engine_options o = lookup_options(&l);
+    o.draft_always = false;
+    o.batch = 4;
+    o.draft_tokens = 20;
+    struct engine *eng = open_lookup(&l, &o);
+    const struct spec_time *t = &eng->decoding_time;
+    assert_int_equal(t->points[0].n_rows, 1);
+    assert_int_equal(t->points[t->n_points - 1].n_rows, 24);
+    assert_int_equal(engine_plan(eng).calibration.n_points, 0); /* the chunk was given */
+    engine_close(eng);
+    close_lone(&l);
+}
+
+/* The answer to the echo with a table in which the second row takes so much and the 64th as
+ * much; the first takes what it does. */
+static struct seq_result answer_by_times(struct lone *l, double second, double last)
+{
+    struct engine_options o = lookup_options(l);
+    o.draft_always = false;
+    struct engine *eng = open_lookup(l, &o);
+    const double us = eng->decoding_time.points[0].us;
+    struct spec_time time;
+    spec_time_init(&time,
+                   (struct spec_time_point[]){{1, us}, {2, second * us}, {64, last * us}}, 3);
+    const struct spec_options options = {.proposer = drafters_proposer(eng->drafters),
+                                         .batch = o.batch,
+                                         .nodes_max = DRAFT_NODES_MAX,
+                                         .n_vocab = l->model->config.n_vocab,
+                                         .time = &time};
+    spec_close(eng->spec);
+    assert_int_equal(spec_open(&options, eng->prefixes, eng->kvpool, &eng->spec, NULL), 0);
+    const struct seq_result r = answer_with(eng, &l->job);
+    engine_close(eng);
+    return r;
+}
+
+static void drafts_are_made_where_rows_are_cheap_and_nowhere_else(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_echo(&l);
+    const struct seq_result dear = answer_by_times(&l, 8, 512);
+    assert_int_equal(dear.n_drafted, 0);
+    assert_int_equal(dear.n_steps, 2 + dear.n_tokens - 1); /* two of the prompt's */
+    const struct seq_result cheap = answer_by_times(&l, 1.001, 1.01);
+    assert_true(cheap.n_accepted > 0);
+    assert_true(cheap.n_steps < dear.n_steps);
     close_lone(&l);
 }
 
@@ -763,6 +825,8 @@ int main(void)
         cmocka_unit_test(off_is_off),
         cmocka_unit_test(lookup_drafts_what_was_said_before),
         cmocka_unit_test(what_one_salt_says_drafts_nothing_under_another),
+        cmocka_unit_test(step_times_are_measured_from_one_row_to_the_most),
+        cmocka_unit_test(drafts_are_made_where_rows_are_cheap_and_nowhere_else),
         cmocka_unit_test(refused_drafts_never_reach_the_cache),
     };
     return cmocka_run_group_tests_name("speculation", tests, NULL, NULL);
