@@ -250,6 +250,8 @@ static void set_metrics(struct result *r, const struct seq_result *s)
     m->cached_tokens = (int64_t)s->n_cached;
     m->computed_tokens = (int64_t)(s->n_prompt - s->n_cached);
     m->completion_tokens = (int64_t)s->n_tokens;
+    m->draft_tokens = (int64_t)s->n_drafted;
+    m->accepted_tokens = (int64_t)s->n_accepted;
     m->engine_steps = (int64_t)s->n_steps;
     m->prefill_chunks = (int64_t)s->n_chunks;
     m->preemptions = (int64_t)s->n_preempted;

@@ -80,9 +80,19 @@ static int choose_kv_type(const char *name, enum kv_type *out, struct err *e)
     return ERR_SET(e, ERR_CONFIG, "kv.type=%s is not one of bf16, int8, f32", name);
 }
 
+static int choose_speculation(const char *name, enum speculation *out, struct err *e)
+{
+    const bool is_lookup = strcmp(name, "lookup") == 0;
+    if (!is_lookup && strcmp(name, "off") != 0)
+        return ERR_SET(e, ERR_CONFIG, "speculation=%s is not one of off, lookup", name);
+    *out = is_lookup ? SPECULATION_LOOKUP : SPECULATION_OFF;
+    return 0;
+}
+
 static int choose_formats(const struct settings *s, struct engine_options *out, struct err *e)
 {
     TRY(choose_kv_type(s->kv_type, &out->kv_type, e));
+    TRY(choose_speculation(s->speculation, &out->speculation, e));
     const bool is_int8 = strcmp(s->activations, "int8") == 0;
     if (!is_int8 && strcmp(s->activations, "f32") != 0)
         return ERR_SET(e, ERR_CONFIG, "activations=%s is not one of int8, f32", s->activations);
@@ -127,20 +137,43 @@ static char *describe_engine(const struct engine *eng, const struct settings *s)
                                         (json_int_t)plan.calibration.points[i].n_rows, "us",
                                         (json_int_t)plan.calibration.points[i].us));
     json_t *root = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:o}", "kernels",
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "kernels",
         engine_kernels(eng)->name, "threads", (json_int_t)plan.n_threads, "batch",
         (json_int_t)s->batch, "step_tokens", (json_int_t)s->step_tokens, "chunk_tokens",
         (json_int_t)plan.chunk_tokens, "context", (json_int_t)plan.context, "kv_type",
-        s->kv_type, "activations", s->activations, "weights_bytes",
-        (json_int_t)plan.weights_bytes, "kv_bytes", (json_int_t)plan.kv_bytes,
-        "activations_bytes", (json_int_t)plan.activations_bytes, "calibration", steps);
+        s->kv_type, "activations", s->activations, "speculation", s->speculation,
+        "weights_bytes", (json_int_t)plan.weights_bytes, "kv_bytes", (json_int_t)plan.kv_bytes,
+        "activations_bytes", (json_int_t)plan.activations_bytes, "drafts_bytes",
+        (json_int_t)plan.drafts_bytes, "calibration", steps);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
 }
 
+/* Nodes that steps computed, by source and by depth; those without any are left out. */
+static json_t *describe_drafts(const struct draft_counters *c)
+{
+    json_t *by_source = json_object(), *by_depth = json_array();
+    for (size_t i = 0; i < DRAFT_SOURCES; i++)
+        if (c->drafted_by[i] > 0)
+            json_object_set_new(by_source, draft_source_name((enum draft_source)i),
+                                json_pack("{s:I, s:I}", "drafted", (json_int_t)c->drafted_by[i],
+                                          "accepted", (json_int_t)c->accepted_by[i]));
+    for (size_t i = 1; i <= DRAFT_NODES_MAX; i++)
+        if (c->drafted_at[i] > 0)
+            json_array_append_new(by_depth,
+                                  json_pack("{s:I, s:I, s:I}", "depth", (json_int_t)i,
+                                            "drafted", (json_int_t)c->drafted_at[i], "accepted",
+                                            (json_int_t)c->accepted_at[i]));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "drafts", (json_int_t)c->drafts,
+                     "drafted", (json_int_t)c->drafted, "accepted", (json_int_t)c->accepted,
+                     "rejected", (json_int_t)c->rejected, "lacked_pages",
+                     (json_int_t)c->lacked_pages, "by_source", by_source, "by_depth", by_depth);
+}
+
 /* What it counted since then, likewise. */
-static char *describe_counters(const struct engine *eng, const struct pipeline_totals *totals)
+static char *describe_counters(const struct engine *eng, const struct settings *s,
+                               const struct pipeline_totals *totals)
 {
     const struct engine_counters c = engine_counters(eng);
     json_t *root =
@@ -158,6 +191,8 @@ static char *describe_counters(const struct engine *eng, const struct pipeline_t
     for (size_t i = 0; i < STAGE_COUNT; i++)
         json_object_set_new(stages, stages_name(i), json_integer(totals->stage_us[i]));
     json_object_set_new(root, "stages", stages);
+    if (strcmp(s->speculation, "off") != 0)
+        json_object_set_new(root, "drafts", describe_drafts(&c.drafts));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
@@ -186,11 +221,15 @@ static int begin_run(struct setup *setup, const struct settings *s, struct err *
 static void say_plan(const struct setup *setup)
 {
     const struct engine_plan plan = engine_plan(setup->engine);
+    char drafts[48] = "";
+    if (plan.drafts_bytes > 0)
+        snprintf(drafts, sizeof drafts, ", drafts %zu MiB at most", plan.drafts_bytes >> 20);
     log_info("%s (%s), %s kernels, %zu threads; memory: weights %zu MiB, KV cache %zu MiB (%zu "
-             "tokens), activations %zu MiB; context %zu",
+             "tokens), activations %zu MiB%s; context %zu",
              setup->model->name, setup->model->quant, engine_kernels(setup->engine)->name,
              plan.n_threads, plan.weights_bytes >> 20, plan.kv_bytes >> 20,
-             plan.kv_pages * KV_PAGE_TOKENS, plan.activations_bytes >> 20, plan.context);
+             plan.kv_pages * KV_PAGE_TOKENS, plan.activations_bytes >> 20, drafts,
+             plan.context);
 }
 
 int setup_open(struct setup *setup, const struct settings *s, const char *db_path,
@@ -244,6 +283,9 @@ static void say_totals(const struct setup *setup, const struct settings *s,
              (unsigned long long)t->prompt_tokens,
              c.prompt_tokens ? 100.0 * (double)c.cached_tokens / (double)c.prompt_tokens : 0.0,
              (unsigned long long)t->completion_tokens, busy_s);
+    if (c.drafts.drafted > 0)
+        log_info("%llu tokens drafted, %llu of them accepted",
+                 (unsigned long long)c.drafts.drafted, (unsigned long long)c.drafts.accepted);
     if (*s->kv_disk)
         log_info(
             "%s: %llu tokens loaded from %llu files in %.2f s; %llu files saved, %llu given "
@@ -282,7 +324,7 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
     const int rc = pipeline_run(&o, totals, e);
     const char *status = rc != 0 ? "failed" : totals->stopped ? "cancelled" : "completed";
     int64_t n_failed = 0;
-    char *counters = describe_counters(setup->engine, totals);
+    char *counters = describe_counters(setup->engine, s, totals);
     int ended =
         store_end_run(setup->store.store, setup->run_id, status, counters, rc ? NULL : e);
     free(counters);

@@ -46,6 +46,9 @@ WITH sums AS (
            sum(completion_tokens) AS completion_tokens,
            sum(draft_tokens) AS draft_tokens,
            sum(accepted_tokens) AS accepted_tokens,
+           sum(CASE WHEN status = 'succeeded' THEN completion_tokens - 1 END) AS decoded_tokens,
+           sum(CASE WHEN status = 'succeeded' THEN engine_steps - prefill_chunks END)
+               AS decode_steps,
            max(finished_at) - min(admitted_at) AS busy_s
     FROM jobs GROUP BY run_id
 ), waiting AS (
@@ -72,6 +75,8 @@ SELECT r.run_id, r.label, r.status, r.model, r.quant, r.kernels,
        CASE WHEN s.busy_s > 0 THEN s.prompt_tokens / s.busy_s END AS prompt_tok_s,
        CASE WHEN s.prompt_tokens > 0
             THEN 1.0 * s.cached_tokens / s.prompt_tokens END AS hit_ratio,
+       CASE WHEN s.decode_steps > 0
+            THEN 1.0 * s.decoded_tokens / s.decode_steps END AS tokens_per_step,
        r.started_at, r.ended_at, r.starts, r.version, r.model_sha256, r.engine_json,
        r.counters_json,
        r.started_at AS time

@@ -1,6 +1,7 @@
 /*
  * The levers never change an answer: batch, chunk, step and pool size, threads, order of
- * submission, preemption, prefix cache, eviction, shared attention and kernel set against one
+ * submission, preemption, prefix cache, eviction, shared attention, lookup speculation and
+ * kernel set against one
  * plain run (reference kernels, one sequence at a time, no cache, one thread). Tokens and text
  * are compared byte for byte; each lever must be seen to have worked.
  */
@@ -65,7 +66,7 @@ struct answers {
     struct engine_counters counters;
 };
 
-enum sign { CACHES = 1, EVICTS = 2, PREEMPTS = 4 };
+enum sign { CACHES = 1, EVICTS = 2, PREEMPTS = 4, DRAFTS = 8 };
 
 struct lever {
     const char *name;
@@ -81,6 +82,7 @@ static const struct lever plain = {
 
 #define CACHE  .prefix_cache = true, .prefix_tokens_min = 1, .evicts_by_demand = true
 #define SHARED CACHE, .shared_attention = true
+#define LOOKUP .speculation = SPECULATION_LOOKUP, .draft_always = true
 
 static const struct lever levers[] = {
     {"chunk 1",
@@ -177,6 +179,48 @@ static const struct lever levers[] = {
      true,
      LONGEST + N_OUT + 2 * KV_PAGE_TOKENS,
      CACHES | EVICTS | PREEMPTS},
+    {"lookup, one after another",
+     {.n_threads = 1, .batch = 1, .step_tokens = 512, .chunk_tokens = 512, LOOKUP},
+     false,
+     0,
+     DRAFTS},
+    {"lookup, cache, chunk 16, two threads, shuffled",
+     {.n_threads = 2, .batch = 16, .step_tokens = 48, .chunk_tokens = 16, CACHE, LOOKUP},
+     true,
+     0,
+     CACHES | DRAFTS},
+    {"lookup, shared attention, few drafts, all at once",
+     {.n_threads = 2,
+      .batch = 24,
+      .step_tokens = 2048,
+      .chunk_tokens = 512,
+      .draft_tokens = 30,
+      SHARED,
+      LOOKUP},
+     false,
+     0,
+     CACHES | DRAFTS},
+    {"lookup, preempted",
+     {.n_threads = 1, .batch = 16, .step_tokens = 512, .chunk_tokens = 512, LOOKUP},
+     false,
+     LONGEST + N_OUT + 2 * KV_PAGE_TOKENS,
+     PREEMPTS | DRAFTS},
+    {"lookup, shared attention, evicted, two threads, shuffled",
+     {.n_threads = 2, .batch = 16, .step_tokens = 32, .chunk_tokens = 16, SHARED, LOOKUP},
+     true,
+     LONGEST + N_OUT + 2 * KV_PAGE_TOKENS,
+     CACHES | EVICTS | DRAFTS},
+    {"lookup, whole prompts, what pays",
+     {.n_threads = 2,
+      .batch = 8,
+      .step_tokens = 64,
+      .chunk_tokens = 64,
+      .whole_prompts = true,
+      .speculation = SPECULATION_LOOKUP,
+      SHARED},
+     true,
+     0,
+     CACHES},
 };
 
 static const char *const models[] = {"tiny-llama-q4_1.gguf", "tiny-llama-mix.gguf",
@@ -280,7 +324,7 @@ static int signs_of(const struct answers *a)
 {
     return (a->counters.cached_tokens > 0 ? CACHES : 0) |
            (a->counters.prefix.pages_evicted > 0 ? EVICTS : 0) |
-           (a->n_preempted > 0 ? PREEMPTS : 0);
+           (a->n_preempted > 0 ? PREEMPTS : 0) | (a->counters.drafts.accepted > 0 ? DRAFTS : 0);
 }
 
 /* The first job whose answers differ, or -1. */
@@ -314,7 +358,8 @@ static void check_model(const char *name, enum kv_type kv)
                 fail_msg("%s, %s kernels, %s: job %d differs", name, isas[k], levers[i].name,
                          job);
             const int missing = levers[i].signs & ~signs_of(got);
-            const int surplus = levers[i].pool_tokens ? 0 : signs_of(got) & ~levers[i].signs;
+            const int allowed = levers[i].signs | (levers[i].options.speculation ? DRAFTS : 0);
+            const int surplus = levers[i].pool_tokens ? 0 : signs_of(got) & ~allowed;
             if (missing || surplus)
                 fail_msg("%s: signs %d, not %d", levers[i].name, signs_of(got),
                          levers[i].signs);

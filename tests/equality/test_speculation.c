@@ -1,8 +1,8 @@
 /*
  * Speculation never changes an answer: random jobs, in random company, drafted for by whoever
- * knows the answer, by whoever knows nothing, and by all between, against an engine without
- * speculation. Tokens and text are compared byte for byte; each thing that can happen must be
- * seen to have happened.
+ * knows the answer, by whoever knows nothing, by all between, and by lookup, against an engine
+ * without speculation. Tokens and text are compared byte for byte; each thing that can happen
+ * must be seen to have happened.
  *
  * A case is a job. SHEAF_SPECULATION_CASES says how many, SHEAF_SEED where they begin.
  */
@@ -31,7 +31,7 @@ enum {
 
 /* ------------------------------------------------------------------ jobs */
 
-enum drafter {
+enum drafting {
     KNOWS,       /* the whole answer, in one line */
     KNOWS_BADLY, /* and holds something else for likelier */
     GUESSES,     /* any tokens, any shape, all of them legal or not */
@@ -48,7 +48,7 @@ struct job {
     char stop_bytes[STOPS_MAX][16];
     const char *stops[STOPS_MAX];
     int32_t stop_token;
-    enum drafter drafter;
+    enum drafting drafter;
 
     /* The answer without speculation. */
     enum finish_reason reason;
@@ -119,7 +119,7 @@ static void make_sampling(struct dice *d, const struct model *m, struct job *job
 
 static void make_job(struct dice *d, const struct model *m, struct job *job)
 {
-    *job = (struct job){.drafter = (enum drafter)roll(d, N_DRAFTERS)};
+    *job = (struct job){.drafter = (enum drafting)roll(d, N_DRAFTERS)};
     static const size_t prompts[] = {CONTEXT - 1, 80, 80, 20};
     job->n_prompt = 1 + roll(d, prompts[roll(d, 4)]);
     const uint64_t document = roll(d, DOCUMENTS), own = roll(d, 1u << 30);
@@ -205,6 +205,7 @@ struct sources {
     const struct model *model;
     struct dice dice;
     bool misplaces; /* spoils the last key of a sequence, as a wrong move would */
+    bool looks_up;  /* the engine's own sources draft */
     struct engine *engine;
 };
 
@@ -276,12 +277,12 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
 {
     struct sources *s = ctx;
     const struct job *job = seq->req.user;
-    enum drafter drafter = job->drafter;
+    enum drafting drafter = job->drafter;
     assert_true(n_max >= 1 && n_max <= DRAFT_NODES_MAX && out->n_nodes == 0);
     if (s->misplaces)
         misplace(s, seq);
     if (drafter == IS_MOODY)
-        drafter = (enum drafter)roll(&s->dice, N_DRAFTERS);
+        drafter = (enum drafting)roll(&s->dice, N_DRAFTERS);
     if (drafter == KNOWS || drafter == KNOWS_BADLY)
         draft_known(s, seq, n_max, drafter == KNOWS_BADLY, out);
     else if (drafter == GUESSES)
@@ -338,6 +339,11 @@ static struct engine_options random_options(struct dice *d, const struct model *
                                .whole_prompts = roll(d, 5) == 0,
                                .draft_tokens = drafts[roll(d, 5)],
                                .proposer = {propose, sources}};
+    if (sources->looks_up) {
+        o.proposer.propose = NULL;
+        o.speculation = SPECULATION_LOOKUP;
+        o.draft_always = roll(d, 4) > 0;
+    }
     o.step_tokens = o.batch + roll(d, 64);
     const size_t n_pages = roll(d, 2) ? one + roll(d, 2 + o.batch / 2) : JOBS_MAX * one;
     o.kv_bytes = n_pages * page_bytes(m, kv);
@@ -405,14 +411,25 @@ static void note_counters(struct sights *all, const struct engine *eng)
     all->n_evicted += c.prefix.pages_evicted;
 }
 
+enum kind { DRAFTERS, LOOKUP, MISPLACED };
+
+/* Lookup asks nobody, whatever a job's drafter is. */
+static void forget_drafters(struct job *jobs, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        jobs[i].drafter = GUESSES;
+}
+
 /* Two rounds: jobs, then heirs of some of them. False when an answer differs. */
 static bool run_world(const struct model *m, struct engine *plain, const char *isa,
-                      enum kv_type kv, uint64_t seed, bool misplaces, struct sights *all)
+                      enum kv_type kv, uint64_t seed, enum kind kind, struct sights *all)
 {
     static struct job jobs[JOBS_MAX], heirs[JOBS_MAX];
     struct dice d = {.seed = seed};
-    struct sources sources = {
-        .model = m, .dice = {.seed = seed + 1000000}, .misplaces = misplaces};
+    struct sources sources = {.model = m,
+                              .dice = {.seed = seed + 1000000},
+                              .misplaces = kind == MISPLACED,
+                              .looks_up = kind == LOOKUP};
     const struct engine_options o = random_options(&d, m, kv, &sources);
     struct engine *eng = golden_open_engine(m, isa, ACT_INT8, kv, &o);
     sources.engine = eng;
@@ -420,10 +437,14 @@ static bool run_world(const struct model *m, struct engine *plain, const char *i
     for (size_t i = 0; i < n; i++)
         make_job(&d, m, &jobs[i]);
     answer_plainly(plain, jobs, n);
+    if (kind == LOOKUP)
+        forget_drafters(jobs, n);
     bool same = compare_answers(eng, jobs, n, all);
     for (size_t i = 0; i < n; i++)
         make_heir(&d, m, &jobs[roll(&d, n)], &heirs[i]);
     answer_plainly(plain, heirs, n);
+    if (kind == LOOKUP)
+        forget_drafters(heirs, n);
     same = compare_answers(eng, heirs, n, all) && same;
     note_counters(all, eng);
     engine_close(eng);
@@ -463,11 +484,9 @@ enum { N_CASES = 10000 };
 
 /* ------------------------------------------------------------------ tests */
 
-static void no_draft_changes_an_answer(void **state)
+static struct sights run_worlds(enum kind kind, uint64_t n_cases)
 {
-    (void)state;
     const uint64_t first = number_from("SHEAF_SEED", 1);
-    const uint64_t n_cases = number_from("SHEAF_SPECULATION_CASES", N_CASES);
     const char *isas[3];
     const size_t n_isas = golden_isas(isas);
     struct sights all = {0};
@@ -477,7 +496,7 @@ static void no_draft_changes_an_answer(void **state)
         struct engine *plain = open_plain(m, isa, tellers[i].kv);
         const uint64_t until = n_cases * (i + 1) / N_TELLERS;
         for (uint64_t seed = first; all.n_cases < until; seed++)
-            if (!run_world(m, plain, isa, tellers[i].kv, seed, false, &all))
+            if (!run_world(m, plain, isa, tellers[i].kv, seed, kind, &all))
                 fail_msg("%s, KV type %d, SHEAF_SEED=%llu: an answer differs", tellers[i].model,
                          tellers[i].kv, (unsigned long long)seed);
         engine_close(plain);
@@ -489,9 +508,27 @@ static void no_draft_changes_an_answer(void **state)
                   all.n_cases, all.n_stops, all.n_ends, all.n_lengths, all.n_contexts,
                   all.n_preempted, all.n_cached, all.n_evicted, all.n_chunks, all.n_drafted,
                   all.n_accepted, all.n_lacked, all.n_deep);
+    return all;
+}
+
+static void no_draft_changes_an_answer(void **state)
+{
+    (void)state;
+    const struct sights all =
+        run_worlds(DRAFTERS, number_from("SHEAF_SPECULATION_CASES", N_CASES));
     assert_true(all.n_stops > 0 && all.n_ends > 0 && all.n_lengths > 0 && all.n_contexts > 0);
     assert_true(all.n_preempted > 0 && all.n_cached > 0 && all.n_evicted > 0);
     assert_true(all.n_chunks > 0 && all.n_by_known > 0 && all.n_lacked > 0 && all.n_deep > 0);
+}
+
+static void lookup_changes_no_answer(void **state)
+{
+    (void)state;
+    const struct sights all =
+        run_worlds(LOOKUP, number_from("SHEAF_SPECULATION_CASES", N_CASES) / 4);
+    assert_true(all.n_stops > 0 && all.n_ends > 0 && all.n_lengths > 0 && all.n_contexts > 0);
+    assert_true(all.n_preempted > 0 && all.n_cached > 0 && all.n_evicted > 0);
+    assert_true(all.n_chunks > 0 && all.n_accepted > 0 && all.n_accepted < all.n_drafted);
 }
 
 /* The twin: keys out of their places are seen in most worlds. */
@@ -505,7 +542,7 @@ static void the_comparison_sees_a_misplaced_key(void **state)
     struct sights all = {0};
     size_t n_seen = 0;
     for (uint64_t seed = 1; seed <= 20; seed++)
-        n_seen += !run_world(m, plain, isa, tellers[0].kv, seed, true, &all);
+        n_seen += !run_world(m, plain, isa, tellers[0].kv, seed, MISPLACED, &all);
     assert_true(n_seen >= 10);
     engine_close(plain);
     model_close(m);
@@ -608,6 +645,8 @@ static void off_is_off(void **state)
         open_alone(&l, 0, (struct draft_proposer){propose_nothing, &n_asked}, true);
     const struct seq_result a = answer_with(off, &l.job), b = answer_with(idle, &l.job);
     assert_null(off->spec);
+    assert_null(off->drafters);
+    assert_int_equal(engine_plan(off).drafts_bytes, 0);
     assert_int_equal(n_asked, 48); /* not for the token of the prompt's step, nor the last */
     assert_int_equal(a.n_steps, 50);
     assert_int_equal(b.n_steps, 50);
@@ -619,6 +658,133 @@ static void off_is_off(void **state)
     assert_int_equal(x.prefix.pages_published, y.prefix.pages_published);
     engine_close(off);
     engine_close(idle);
+    close_lone(&l);
+}
+
+static struct engine_options lookup_options(const struct lone *l)
+{
+    return (struct engine_options){.n_threads = 1,
+                                   .batch = 1,
+                                   .step_tokens = 64,
+                                   .chunk_tokens = 64,
+                                   .context = CONTEXT,
+                                   .kv_bytes = 16 * page_bytes(l->model, KV_BF16),
+                                   .speculation = SPECULATION_LOOKUP,
+                                   .draft_always = true};
+}
+
+static struct engine *open_lookup(const struct lone *l, const struct engine_options *o)
+{
+    return golden_open_engine(l->model, l->isa, ACT_INT8, KV_BF16, o);
+}
+
+/* The prompt says five times what the model says behind its beginning. */
+static void open_echo(struct lone *l)
+{
+    open_lone(l, 20, 40);
+    l->job.n_prompt = CONTEXT - 41;
+    for (size_t i = 20; i < l->job.n_prompt; i++)
+        l->job.prompt[i] = l->job.tokens[(i - 20) % 20];
+    answer_plainly(l->plain, &l->job, 1);
+}
+
+/* Every node comes from somewhere. */
+static void lookup_drafts_what_was_said_before(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_echo(&l);
+    const struct engine_options o = lookup_options(&l);
+    struct engine *eng = open_lookup(&l, &o);
+    assert_true(engine_plan(eng).drafts_bytes >= SPEC_PROMPTS_BYTES_MAX);
+    const struct seq_result first = answer_with(eng, &l.job);
+    const struct seq_result r = answer_with(eng, &l.job); /* what was recycled is known now */
+    assert_true(first.n_drafted > 0 && r.n_accepted > 0);
+    assert_true(r.n_steps < r.n_tokens);
+    const struct draft_counters c = engine_counters(eng).drafts;
+    uint64_t by_source = 0;
+    for (size_t i = 0; i < DRAFT_SOURCES; i++)
+        by_source += c.drafted_by[i];
+    assert_true(by_source >= c.drafted);
+    assert_true(c.drafted_by[DRAFT_LOOKUP] > 0 && c.drafted_by[DRAFT_RECYCLE] > 0);
+    assert_int_equal(c.drafted_by[DRAFT_MEDUSA] + c.drafted_by[DRAFT_MODEL], 0);
+    engine_close(eng);
+    close_lone(&l);
+}
+
+static void what_one_salt_says_drafts_nothing_under_another(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_lone(&l, 20, 40);
+    const struct engine_options o = lookup_options(&l);
+    struct engine *eng = open_lookup(&l, &o);
+    answer_with(eng, &l.job);
+    const uint64_t before = engine_counters(eng).drafts.drafted_by[DRAFT_RECYCLE];
+    l.job.req.salt = "a";
+    answer_with(eng, &l.job);
+    l.job.req.salt = "b";
+    answer_with(eng, &l.job);
+    assert_int_equal(engine_counters(eng).drafts.drafted_by[DRAFT_RECYCLE], before);
+    l.job.req.salt = NULL;
+    answer_with(eng, &l.job);
+    assert_true(engine_counters(eng).drafts.drafted_by[DRAFT_RECYCLE] > before);
+    engine_close(eng);
+    close_lone(&l);
+}
+
+static void step_times_are_measured_from_one_row_to_the_most(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_lone(&l, 20, 2);
+    struct engine_options o = lookup_options(&l);
+    o.draft_always = false;
+    o.batch = 4;
+    o.draft_tokens = 20;
+    struct engine *eng = open_lookup(&l, &o);
+    const struct spec_time *t = &eng->decoding_time;
+    assert_int_equal(t->points[0].n_rows, 1);
+    assert_int_equal(t->points[t->n_points - 1].n_rows, 24);
+    assert_int_equal(engine_plan(eng).calibration.n_points, 0); /* the chunk was given */
+    engine_close(eng);
+    close_lone(&l);
+}
+
+/* The answer to the echo with a table in which the second row takes so much and the 64th as
+ * much; the first takes what it does. */
+static struct seq_result answer_by_times(struct lone *l, double second, double last)
+{
+    struct engine_options o = lookup_options(l);
+    o.draft_always = false;
+    struct engine *eng = open_lookup(l, &o);
+    const double us = eng->decoding_time.points[0].us;
+    struct spec_time time;
+    spec_time_init(&time,
+                   (struct spec_time_point[]){{1, us}, {2, second * us}, {64, last * us}}, 3);
+    const struct spec_options options = {.proposer = drafters_proposer(eng->drafters),
+                                         .batch = o.batch,
+                                         .nodes_max = DRAFT_NODES_MAX,
+                                         .n_vocab = l->model->config.n_vocab,
+                                         .time = &time};
+    spec_close(eng->spec);
+    assert_int_equal(spec_open(&options, eng->prefixes, eng->kvpool, &eng->spec, NULL), 0);
+    const struct seq_result r = answer_with(eng, &l->job);
+    engine_close(eng);
+    return r;
+}
+
+static void drafts_are_made_where_rows_are_cheap_and_nowhere_else(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_echo(&l);
+    const struct seq_result dear = answer_by_times(&l, 8, 512);
+    assert_int_equal(dear.n_drafted, 0);
+    assert_int_equal(dear.n_steps, 2 + dear.n_tokens - 1); /* two of the prompt's */
+    const struct seq_result cheap = answer_by_times(&l, 1.001, 1.01);
+    assert_true(cheap.n_accepted > 0);
+    assert_true(cheap.n_steps < dear.n_steps);
     close_lone(&l);
 }
 
@@ -653,9 +819,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_draft_changes_an_answer),
+        cmocka_unit_test(lookup_changes_no_answer),
         cmocka_unit_test(the_comparison_sees_a_misplaced_key),
         cmocka_unit_test(a_perfect_drafter_gains_its_depth_in_every_step),
         cmocka_unit_test(off_is_off),
+        cmocka_unit_test(lookup_drafts_what_was_said_before),
+        cmocka_unit_test(what_one_salt_says_drafts_nothing_under_another),
+        cmocka_unit_test(step_times_are_measured_from_one_row_to_the_most),
+        cmocka_unit_test(drafts_are_made_where_rows_are_cheap_and_nowhere_else),
         cmocka_unit_test(refused_drafts_never_reach_the_cache),
     };
     return cmocka_run_group_tests_name("speculation", tests, NULL, NULL);

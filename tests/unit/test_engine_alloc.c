@@ -63,14 +63,19 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
 }
 
 /* Goes on after a failure, as far as it gets: the engine must stay whole. */
-static int open_and_answer(struct outcome *out, struct err *e)
+static int open_and_answer(bool by_lookup, struct outcome *out, struct err *e)
 {
-    const struct engine_options o = {.n_threads = 2,
-                                     .batch = 2,
-                                     .step_tokens = 16,
-                                     .chunk_tokens = 16,
-                                     .context = 128,
-                                     .proposer = {.propose = propose}};
+    struct engine_options o = {.n_threads = 2,
+                               .batch = 2,
+                               .step_tokens = 16,
+                               .chunk_tokens = 16,
+                               .context = 128,
+                               .draft_tokens = 8,
+                               .proposer = {.propose = propose}};
+    if (by_lookup) {
+        o.proposer.propose = NULL;
+        o.speculation = SPECULATION_LOOKUP;
+    }
     struct engine *eng = NULL;
     int worst = engine_open(model, &o, &eng, e);
     if (worst != 0)
@@ -92,12 +97,11 @@ static int open_and_answer(struct outcome *out, struct err *e)
     return worst;
 }
 
-static void a_failed_allocation_is_nomem_and_never_another_answer(void **state)
+static void fail_each_allocation(bool by_lookup)
 {
-    (void)state;
     struct outcome good = {0};
     struct err e = {0};
-    assert_int_equal(open_and_answer(&good, &e), 0);
+    assert_int_equal(open_and_answer(by_lookup, &good, &e), 0);
     assert_int_equal(good.n_answers, N_JOBS);
     for (int mode = 0; mode < 2; mode++) {
         int code = ERR_NOMEM;
@@ -106,7 +110,7 @@ static void a_failed_allocation_is_nomem_and_never_another_answer(void **state)
             struct outcome out = {0};
             err_clear(&e);
             failing_alloc_arm(++n, mode == 1);
-            code = open_and_answer(&out, &e);
+            code = open_and_answer(by_lookup, &out, &e);
             failing_alloc_disarm();
             if (code == 0) {
                 assert_memory_equal(&out, &good, sizeof out);
@@ -119,6 +123,18 @@ static void a_failed_allocation_is_nomem_and_never_another_answer(void **state)
         assert_true(n > 40);
         assert_true(failing_alloc_asked() < (size_t)n); /* it was not reached */
     }
+}
+
+static void a_failed_allocation_is_nomem_and_never_another_answer(void **state)
+{
+    (void)state;
+    fail_each_allocation(false);
+}
+
+static void nor_is_one_of_lookup_speculation(void **state)
+{
+    (void)state;
+    fail_each_allocation(true);
 }
 
 static int load(void **state)
@@ -141,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_allocation_is_nomem_and_never_another_answer),
+        cmocka_unit_test(nor_is_one_of_lookup_speculation),
     };
     return cmocka_run_group_tests_name("engine_alloc", tests, load, unload);
 }

@@ -223,6 +223,35 @@ static void the_summary_says_how_long_steps_took_at_start(void **state)
     store_close(s);
 }
 
+/* Nine tokens each behind the first, in nine and in six steps. */
+static void the_summary_says_what_was_drafted(void **state)
+{
+    struct store *s = open_store(state);
+    struct made m;
+    make_result(&m, "in.jsonl", true, 1);
+    put(s, &m);
+    make_result(&m, "in.jsonl", true, 2);
+    m.result.metrics.engine_steps = 8;
+    put(s, &m);
+    char *text = print(report_stats, s, NULL, false);
+    assert_says(text, "\ndrafts  14 tokens: 6 accepted, 8 rejected; 1.20 tokens a step\n");
+    free(text);
+    store_close(s);
+}
+
+static void a_run_without_drafts_says_nothing_of_them(void **state)
+{
+    struct store *s = open_store(state);
+    struct made m;
+    make_result(&m, "in.jsonl", true, 1);
+    m.result.metrics.draft_tokens = m.result.metrics.accepted_tokens = 0;
+    put(s, &m);
+    char *text = print(report_stats, s, NULL, false);
+    assert_null(strstr(text, "drafts"));
+    free(text);
+    store_close(s);
+}
+
 static void stats_are_one_json_object(void **state)
 {
     struct store *s = three_good_two_bad(state);
@@ -363,6 +392,8 @@ int main(void)
         cmocka_unit_test(a_table_is_aligned_whatever_the_script),
         IN_FOLDER(the_summary_counts_and_names_the_failures),
         IN_FOLDER(the_summary_says_how_long_steps_took_at_start),
+        IN_FOLDER(the_summary_says_what_was_drafted),
+        IN_FOLDER(a_run_without_drafts_says_nothing_of_them),
         IN_FOLDER(stats_are_one_json_object),
         IN_FOLDER(a_run_that_is_not_there_is_an_error),
         IN_FOLDER(results_come_in_four_forms),

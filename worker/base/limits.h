@@ -34,11 +34,12 @@
 #define TOKEN_BYTES_MAX       65536
 
 /* Engine. */
-#define KV_PAGE_TOKENS     32  /* tokens of one KV page: also attention's key block */
-#define ENGINE_SEQS_MAX    256 /* sequences in flight */
-#define ENGINE_THREADS_MAX 64
-#define STEP_ROWS_MAX      4096 /* rows of one step */
-#define DRAFT_NODES_MAX    63   /* drafted tokens of one sequence in one step */
+#define KV_PAGE_TOKENS         32  /* tokens of one KV page: also attention's key block */
+#define ENGINE_SEQS_MAX        256 /* sequences in flight */
+#define ENGINE_THREADS_MAX     64
+#define STEP_ROWS_MAX          4096        /* rows of one step */
+#define DRAFT_NODES_MAX        63          /* drafted tokens of one sequence in one step */
+#define SPEC_PROMPTS_BYTES_MAX (64u << 20) /* indexes of prompts that speculation looks up */
 
 /* Delivery. */
 #define INFLIGHT_SPAN_MAX 16384 /* offsets between the low watermark and the newest job */

@@ -20,6 +20,11 @@ void automaton_close(struct automaton *a)
     free(a);
 }
 
+bool automaton_is_shared(const struct automaton *a)
+{
+    return a->n_references > 1;
+}
+
 size_t automaton_bytes(const struct automaton *a)
 {
     return a->bytes;

@@ -21,6 +21,7 @@
 #ifndef SHEAF_AUTOMATON_H
 #define SHEAF_AUTOMATON_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -62,6 +63,8 @@ int automaton_open(const int32_t *tokens, size_t n_tokens, size_t bytes_max,
 struct automaton *automaton_share(struct automaton *a);
 /* One reference less; the last frees it. Accepts NULL. */
 void automaton_close(struct automaton *a);
+
+bool automaton_is_shared(const struct automaton *a); /* has more than one reference */
 
 size_t automaton_bytes(const struct automaton *a); /* kept */
 size_t automaton_n_states(const struct automaton *a);

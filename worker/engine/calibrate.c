@@ -1,5 +1,6 @@
 #include "engine/calibrate.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -19,25 +20,38 @@ struct timer {
     struct seq *seq;
     size_t n_layers, n_timed; /* of the model, of a run */
     size_t next_layer;
+    size_t n_rows_max; /* that the sequence has room for */
+    bool with_head;
 };
-
-static int64_t run_layers(const struct timer *t, size_t n_rows, size_t begin, size_t n)
-{
-    struct step_segment segment = {.seq = t->seq, .n_rows = n_rows};
-    const struct step_plan plan = {.segments = &segment, .n_segments = 1, .n_rows = n_rows};
-    const int64_t began_us = clock_mono_us();
-    forward_run_layers(t->f, &plan, begin, n);
-    return clock_mono_us() - began_us;
-}
 
 /* A run takes other layers than the one before, so that their weights come from where those of
  * a whole step come from, and not from the cache. */
 static int64_t time_step(struct timer *t, size_t n_rows)
 {
-    const int64_t spent_us = run_layers(t, n_rows, t->next_layer, t->n_timed);
+    const size_t n_logits = t->with_head ? n_rows : 0;
+    struct step_segment segment = {
+        .seq = t->seq, .n_rows = n_rows, .n_logits = n_logits, .is_greedy = true};
+    const struct step_plan plan = {
+        .segments = &segment, .n_segments = 1, .n_rows = n_rows, .n_logits = n_logits};
+    const int64_t began_us = clock_mono_us();
+    forward_run_layers(t->f, &plan, t->next_layer, t->n_timed);
+    const int64_t layers_us = clock_mono_us() - began_us;
     t->next_layer = (t->next_layer + t->n_timed) % t->n_layers;
-    const int64_t us = spent_us * (int64_t)t->n_layers / (int64_t)t->n_timed;
+    int64_t us = layers_us * (int64_t)t->n_layers / (int64_t)t->n_timed;
+    if (t->with_head) {
+        forward_run_head(t->f);
+        us += clock_mono_us() - began_us - layers_us;
+    }
     return us > 0 ? us : 1;
+}
+
+/* Memory that nobody has touched yet would cost the first size most. */
+static void touch(struct timer *t)
+{
+    const size_t n_timed = t->n_timed;
+    t->n_timed = t->n_layers;
+    time_step(t, size_min(t->n_rows_max, FIRST_ROWS));
+    t->n_timed = n_timed;
 }
 
 /* Every size is timed on the same layers: those of a model need not cost the same. */
@@ -58,12 +72,10 @@ static bool gains(size_t rows_a, int64_t us_a, size_t rows_b, int64_t us_b)
     return (int64_t)rows_b * us_a * 100 > (int64_t)rows_a * us_b * (100 + WORTH_HAVING);
 }
 
-static void measure(struct timer *t, size_t n_rows_max, struct calibration *out)
+static void measure(struct timer *t, struct calibration *out)
 {
-    /* Memory that nobody has touched yet would cost the first size most. */
-    run_layers(t, size_min(n_rows_max, FIRST_ROWS), 0, t->n_layers);
     size_t best = 0;
-    for (size_t n = FIRST_ROWS; n <= n_rows_max && out->n_points < CALIBRATION_POINTS_MAX;
+    for (size_t n = FIRST_ROWS; n <= t->n_rows_max && out->n_points < CALIBRATION_POINTS_MAX;
          n *= 2) {
         const int64_t us = time_best(t, n);
         const size_t i = out->n_points++;
@@ -76,29 +88,65 @@ static void measure(struct timer *t, size_t n_rows_max, struct calibration *out)
     }
 }
 
-int calibrate_steps(struct forward *f, size_t n_layers, struct kvpool *pool, size_t n_rows_max,
-                    struct calibration *out, struct err *e)
+/* Close enough that a jump at a tile's border lies between two of them. */
+static void measure_decoding(struct timer *t, struct spec_time *out)
 {
-    *out = (struct calibration){0};
-    const size_t room = kvpool_free_pages(pool) * KV_PAGE_TOKENS;
-    const size_t rows_max = n_rows_max < room ? n_rows_max : room;
-    int32_t *tokens = calloc(rows_max + 1, sizeof tokens[0]);
+    static const size_t sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,   9,   10,  12,
+                                   16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384};
+    const size_t n_sizes = sizeof sizes / sizeof sizes[0];
+    static_assert(sizeof sizes <= SPEC_TIME_POINTS_MAX * sizeof sizes[0], "all fit the table");
+    struct spec_time_point points[SPEC_TIME_POINTS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < n_sizes && sizes[i] <= t->n_rows_max; i++)
+        points[n++] = (struct spec_time_point){sizes[i], (double)time_best(t, sizes[i])};
+    spec_time_init(out, points, n);
+}
+
+/* A sequence whose pages have room for the rows. */
+static int open_timer(struct timer *t, struct kvpool *pool, size_t n_rows_max, struct err *e)
+{
+    t->n_rows_max = size_min(n_rows_max, kvpool_free_pages(pool) * KV_PAGE_TOKENS);
+    t->n_timed = size_min(LAYERS, t->n_layers);
+    int32_t *tokens = calloc(t->n_rows_max + 1, sizeof tokens[0]);
     if (!tokens)
-        return ERR_SET(e, ERR_NOMEM, "no memory for %zu tokens", rows_max);
-    const struct seq_request req = {.prompt = tokens, .n_prompt = rows_max, .max_tokens = 1};
-    struct seq *seq = NULL;
-    const int rc = seq_open(&req, rows_max + 1, &seq, e);
+        return ERR_SET(e, ERR_NOMEM, "no memory for %zu tokens", t->n_rows_max);
+    const struct seq_request req = {
+        .prompt = tokens, .n_prompt = t->n_rows_max, .max_tokens = 1};
+    const int rc = seq_open(&req, t->n_rows_max + 1, &t->seq, e);
     free(tokens);
     if (rc != 0)
         return rc;
-    while (seq->n_pages < seq_pages_for(rows_max))
-        seq->pages[seq->n_pages++] = kvpool_acquire_page(pool);
-    struct timer t = {.f = f, .seq = seq, .n_layers = n_layers};
-    t.n_timed = size_min(LAYERS, n_layers);
-    measure(&t, rows_max, out);
-    while (seq->n_pages > 0)
-        kvpool_release_page(pool, seq->pages[--seq->n_pages]);
-    seq_close(seq);
+    while (t->seq->n_pages < seq_pages_for(t->n_rows_max))
+        t->seq->pages[t->seq->n_pages++] = kvpool_acquire_page(pool);
+    touch(t);
+    return 0;
+}
+
+static void close_timer(struct timer *t, struct kvpool *pool)
+{
+    while (t->seq->n_pages > 0)
+        kvpool_release_page(pool, t->seq->pages[--t->seq->n_pages]);
+    seq_close(t->seq);
+}
+
+int calibrate_steps(struct forward *f, size_t n_layers, struct kvpool *pool, size_t n_rows_max,
+                    struct calibration *out, struct err *e)
+{
+    struct timer t = {.f = f, .n_layers = n_layers};
+    *out = (struct calibration){0};
+    TRY(open_timer(&t, pool, n_rows_max, e));
+    measure(&t, out);
+    close_timer(&t, pool);
+    return 0;
+}
+
+int calibrate_decoding(struct forward *f, size_t n_layers, struct kvpool *pool,
+                       size_t n_rows_max, struct spec_time *out, struct err *e)
+{
+    struct timer t = {.f = f, .n_layers = n_layers, .with_head = true};
+    TRY(open_timer(&t, pool, n_rows_max, e));
+    measure_decoding(&t, out);
+    close_timer(&t, pool);
     return 0;
 }
 

@@ -5,6 +5,16 @@
 static_assert(DRAFT_NODES_MAX <= INT8_MAX, "indices and depths fit their fields");
 static_assert(DRAFT_SOURCES <= 8, "sources fit their mask");
 
+const char *draft_source_name(enum draft_source source)
+{
+    static const char *const names[DRAFT_SOURCES] = {
+        [DRAFT_MEDUSA] = "medusa",   [DRAFT_LOOKUP] = "lookup",
+        [DRAFT_SELF] = "self",       [DRAFT_PREDICTION] = "prediction",
+        [DRAFT_RECYCLE] = "recycle", [DRAFT_MODEL] = "model"};
+    ASSERT(source < DRAFT_SOURCES);
+    return names[source];
+}
+
 static bool is_node(const struct draft *d, int node)
 {
     return node >= 0 && (size_t)node < d->n_nodes;

@@ -35,6 +35,7 @@ enum draft_source {
     DRAFT_MODEL,
     DRAFT_SOURCES
 };
+const char *draft_source_name(enum draft_source source); /* "lookup", "self", ... */
 
 enum { DRAFT_ROOT = -1, DRAFT_NONE = -1 };
 

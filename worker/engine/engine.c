@@ -78,7 +78,9 @@ int engine_submit(struct engine *eng, const struct seq_request *req, struct err 
     TRY(make_done_room(eng, e));
     struct seq *seq = NULL;
     TRY(seq_open(req, eng->options.context, &seq, e));
-    const int rc = sched_add(eng->sched, seq, e);
+    int rc = eng->drafters ? drafters_begin(eng->drafters, seq, e) : 0;
+    if (rc == 0)
+        rc = sched_add(eng->sched, seq, e);
     if (rc != 0) {
         seq_close(seq);
         return rc;
@@ -119,6 +121,7 @@ static void finish(struct engine *eng, struct seq *seq, enum finish_reason reaso
 {
     kv_disk_save_seq(eng->disk, seq, reason != FINISH_CANCELLED);
     sched_remove(eng->sched, seq);
+    drafters_end(seq);
     seq->reason = reason;
     eng->counters.preemptions += seq->n_preempted;
     if (reason != FINISH_CANCELLED) {
@@ -296,12 +299,15 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     const int64_t began_us = clock_mono_us();
     if (eng->spec)
         spec_add_drafts(eng->spec, &eng->plan);
+    const int64_t drafted_us = eng->spec ? clock_mono_us() : began_us;
     mark_greedy(eng);
     forward_run(eng->forward, &eng->plan);
     draw_tokens(eng);
     const int64_t now_us = clock_mono_us();
     count_step(eng, began_us, now_us);
     const bool failed = !end_step(eng, now_us);
+    if (eng->spec)
+        spec_end_step(eng->spec, &eng->plan, now_us - drafted_us);
     ASSERT_SLOW(prefix_check(eng->prefixes));
     *worked = true;
     return failed ? ERR_SET(e, ERR_NOMEM, "no memory for an answer's text") : 0;

@@ -29,6 +29,8 @@
 
 struct engine;
 
+enum speculation { SPECULATION_OFF, SPECULATION_LOOKUP };
+
 struct engine_options {
     size_t n_threads;    /* 0: one per online CPU */
     size_t batch;        /* sequences that decode together */
@@ -47,7 +49,10 @@ struct engine_options {
     bool evicts_by_demand;    /* what queued prompts need goes last */
     bool shared_attention;    /* rows of several sequences read a shared page together */
     bool whole_prompts;       /* no chunks: a prompt runs alone until it is done */
-    struct draft_proposer proposer; /* its propose NULL: no speculation */
+    enum speculation speculation;   /* LOOKUP: drafts from prompts and answers (drafters.h) */
+    bool draft_always;              /* whatever it costs, for tests */
+    struct draft_proposer proposer; /* drafts in its place, whatever it costs; its propose NULL:
+                                       does not */
     size_t draft_tokens; /* rows for drafts, besides step_tokens; 0: one sequence's at most */
     /* Prefixes kept from run to run; needs prefix_cache and a context of a page or more. */
     const char *kv_disk;       /* folder; NULL or "": none. Borrowed until engine_open ends. */
@@ -72,6 +77,7 @@ struct engine_plan {
     size_t weights_bytes;
     size_t kv_bytes;
     size_t activations_bytes;
+    size_t drafts_bytes; /* of speculation, at most */
     size_t kv_pages;
     size_t context;
     size_t n_threads;

@@ -2,6 +2,7 @@
 #ifndef SHEAF_ENGINE_INT_H
 #define SHEAF_ENGINE_INT_H
 
+#include "engine/drafters.h"
 #include "engine/engine.h"
 #include "engine/forward.h"
 #include "engine/kv_disk.h"
@@ -20,7 +21,9 @@ struct engine {
     struct prefix_tree *prefixes;
     struct kv_disk *disk; /* or NULL */
     struct sched *sched;
-    struct spec *spec; /* or NULL */
+    struct drafters *drafters;      /* or NULL: no lookup speculation */
+    struct spec_time decoding_time; /* at start, for it */
+    struct spec *spec;              /* or NULL: no speculation */
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
     struct step_plan plan;

@@ -38,7 +38,7 @@ static int choose_options(const struct model *m, struct engine_options *o, struc
     if (o->step_tokens > STEP_ROWS_MAX)
         return ERR_SET(e, ERR_CONFIG, "step_tokens %zu is more than %d", o->step_tokens,
                        STEP_ROWS_MAX);
-    if (!o->proposer.propose)
+    if (!o->proposer.propose && o->speculation == SPECULATION_OFF)
         o->draft_tokens = 0;
     else if (o->draft_tokens == 0)
         o->draft_tokens = DRAFT_NODES_MAX;
@@ -60,20 +60,33 @@ static size_t choose_pages(const struct engine_options *o, const struct kvpool_s
     return wanted < affordable || affordable == 0 ? wanted : affordable;
 }
 
+/* Lookup speculation, when a proposer does not stand in its place. */
+static bool looks_up(const struct engine_options *o)
+{
+    return o->speculation == SPECULATION_LOOKUP && !o->proposer.propose;
+}
+
+/* That lookup speculation may take while it runs. */
+static size_t drafts_bytes(const struct engine *eng)
+{
+    const struct engine_options *o = &eng->options;
+    return looks_up(o) ? drafters_bytes_max(o->batch, eng->model->config.n_vocab) : 0;
+}
+
 /* Memory is taken without being reserved, so too much of it would be found out by the kernel's
  * killer, hours later. */
 static int check_memory(const struct engine *eng, size_t activations_bytes, struct err *e)
 {
     const size_t machine = memory_machine_bytes();
     const size_t weights = eng->weights.block_bytes, kv = eng->options.kv_bytes;
-    if (machine == 0 || (weights <= machine && activations_bytes <= machine - weights &&
-                         kv <= machine - weights - activations_bytes))
+    const size_t others = activations_bytes + drafts_bytes(eng);
+    if (machine == 0 ||
+        (weights <= machine && others <= machine - weights && kv <= machine - weights - others))
         return 0;
     return ERR_SET(e, ERR_CONFIG,
                    "weights, KV cache and activations take %zu MiB, %zu of them the KV cache; "
                    "the machine has %zu MiB; lower kv.mb",
-                   (weights >> 20) + (kv >> 20) + (activations_bytes >> 20), kv >> 20,
-                   machine >> 20);
+                   (weights >> 20) + (kv >> 20) + (others >> 20), kv >> 20, machine >> 20);
 }
 
 static int open_kvpool(struct engine *eng, struct err *e)
@@ -151,14 +164,35 @@ static int open_forward(struct engine *eng, struct err *e)
                         &forward, &eng->forward, e);
 }
 
+/* While the pool is still empty. */
+static int calibrate(struct engine *eng, struct err *e)
+{
+    struct engine_options *o = &eng->options;
+    const size_t n_layers = eng->model->config.n_layers;
+    if (o->chunk_tokens == 0) {
+        TRY(calibrate_steps(eng->forward, n_layers, eng->kvpool, o->step_tokens,
+                            &eng->calibration, e));
+        o->chunk_tokens = calibration_chunk(&eng->calibration);
+    }
+    if (!looks_up(o) || o->draft_always)
+        return 0;
+    return calibrate_decoding(eng->forward, n_layers, eng->kvpool, o->batch + o->draft_tokens,
+                              &eng->decoding_time, e);
+}
+
 static int open_spec(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
-    const struct spec_options spec = {.proposer = o->proposer,
-                                      .batch = o->batch,
-                                      .nodes_max = o->draft_tokens,
-                                      .n_vocab = eng->model->config.n_vocab};
-    if (!o->proposer.propose)
+    struct spec_options spec = {.proposer = o->proposer,
+                                .batch = o->batch,
+                                .nodes_max = o->draft_tokens,
+                                .n_vocab = eng->model->config.n_vocab};
+    if (looks_up(o)) {
+        TRY(drafters_open(spec.n_vocab, &eng->drafters, e));
+        spec.proposer = drafters_proposer(eng->drafters);
+        spec.time = o->draft_always ? NULL : &eng->decoding_time;
+    }
+    if (!spec.proposer.propose)
         return 0;
     return spec_open(&spec, eng->prefixes, eng->kvpool, &eng->spec, e);
 }
@@ -172,11 +206,7 @@ static int open_parts(struct engine *eng, struct err *e)
     TRY(open_kvpool(eng, e));
     TRY(open_forward(eng, e));
     TRY(check_memory(eng, forward_bytes(eng->forward), e));
-    if (o->chunk_tokens == 0) {
-        TRY(calibrate_steps(eng->forward, eng->model->config.n_layers, eng->kvpool,
-                            o->step_tokens, &eng->calibration, e));
-        o->chunk_tokens = calibration_chunk(&eng->calibration);
-    }
+    TRY(calibrate(eng, e));
     TRY(open_prefixes(eng, e));
     TRY(open_disk(eng, e));
     const struct sched_limits limits = {.batch = o->batch,
@@ -232,6 +262,7 @@ void engine_close(struct engine *eng)
     free(eng->plan.segments);
     forward_close(eng->forward);
     spec_close(eng->spec);
+    drafters_close(eng->drafters);
     sched_close(eng->sched);
     prefix_close(eng->prefixes);
     kv_disk_close(eng->disk);
@@ -247,6 +278,7 @@ struct engine_plan engine_plan(const struct engine *eng)
         .weights_bytes = eng->weights.block_bytes,
         .kv_bytes = kvpool_bytes(eng->kvpool),
         .activations_bytes = forward_bytes(eng->forward),
+        .drafts_bytes = drafts_bytes(eng),
         .kv_pages = kvpool_pages(eng->kvpool),
         .context = eng->options.context,
         .n_threads = eng->options.n_threads,

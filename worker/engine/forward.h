@@ -49,6 +49,8 @@ void forward_run(struct forward *f, const struct step_plan *plan);
  * how long all of them do. What it leaves behind means nothing. */
 void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
                         size_t n_layers);
+/* The rest of the plan that was run last: its logits. */
+void forward_run_head(struct forward *f);
 
 /* [V] logits of the plan's logits row i, which is not greedy; may be changed in place; valid
  * until the next run. */

@@ -138,7 +138,6 @@ void forward_add_product(struct forward *f, const struct linear *linear, const s
 int forward_head_open(struct forward *f, struct err *e);
 void forward_head_close(struct forward *f);
 size_t forward_head_tile_floats(const struct forward *f);
-void forward_run_head(struct forward *f);
 /* The greater of the two; the lower index among equals; NaN never. */
 void forward_keep_best(struct best *best, float value, int32_t index);
 

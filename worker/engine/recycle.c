@@ -16,6 +16,11 @@ struct recycle {
     uint8_t *streaks; /* [V] times in a row that the first successor was drawn */
 };
 
+size_t recycle_bytes(size_t n_vocab)
+{
+    return sizeof(struct recycle) + (n_vocab + 1) * (RECYCLE_WIDTH * sizeof(int32_t) + 1);
+}
+
 int recycle_open(size_t n_vocab, struct recycle **out, struct err *e)
 {
     *out = NULL;

@@ -28,6 +28,7 @@ enum {
     RECYCLE_NONE = -1, /* the end of a row */
 };
 
+size_t recycle_bytes(size_t n_vocab);
 int recycle_open(size_t n_vocab, struct recycle **out, struct err *e);
 void recycle_close(struct recycle *r);
 void recycle_set_priors(struct spec_stats *stats);

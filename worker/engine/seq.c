@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "engine/drafter.h"
 
 size_t seq_pages_for(size_t n_positions)
 {
@@ -84,6 +85,7 @@ void seq_close(struct seq *seq)
     free(seq->tokens);
     free(seq->pages);
     buf_fini(&seq->text);
+    drafter_close(seq->drafter);
     free(seq);
 }
 

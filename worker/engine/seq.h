@@ -21,6 +21,8 @@
 #include "engine/engine.h"
 #include "engine/prefix.h"
 
+struct drafter;
+
 enum seq_phase { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
 struct seq {
@@ -46,6 +48,8 @@ struct seq {
     bool waits_for_disk; /* its turn to be looked for comes in a later step */
     size_t n_pages_loaded;
     size_t n_pages_saved; /* or found there */
+
+    struct drafter *drafter; /* of lookup speculation, or NULL */
 
     struct buf text; /* decoded output */
     bool text_start; /* of tokenizer_next_piece */

@@ -5,14 +5,32 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/size.h"
+#include "engine/spec_budget.h"
 
 struct spec {
     struct spec_options options;
     struct prefix_tree *prefixes;
     struct kvpool *pool;
-    struct draft *drafts; /* [batch] of the plan's segments */
+    struct draft *drafts;       /* [batch] of the plan's segments */
+    struct spec_budget *budget; /* or NULL: no table of times */
+    struct spec_time time;
+    struct spec_seq *seqs; /* [batch] that the budget is for */
+    size_t n_accepted_now; /* nodes of the step that were drawn */
     struct draft_counters counters;
 };
+
+/* Sources learn whether or not they are asked, so nothing is drafted only to learn. */
+static int open_budget(struct spec *s, struct err *e)
+{
+    struct spec_budget_options o = spec_budget_defaults(s->options.batch);
+    o.explore_share = 0;
+    s->time = *s->options.time;
+    s->options.time = NULL;
+    s->seqs = calloc(s->options.batch, sizeof s->seqs[0]);
+    if (!s->seqs)
+        return ERR_SET(e, ERR_NOMEM, "no memory for %zu drafts", s->options.batch);
+    return spec_budget_open(&o, &s->budget, e);
+}
 
 int spec_open(const struct spec_options *o, struct prefix_tree *prefixes, struct kvpool *pool,
               struct spec **out, struct err *e)
@@ -21,10 +39,15 @@ int spec_open(const struct spec_options *o, struct prefix_tree *prefixes, struct
     if (!s)
         return ERR_SET(e, ERR_NOMEM, "no memory for speculation");
     *s = (struct spec){.options = *o, .prefixes = prefixes, .pool = pool};
+    int rc = 0;
     s->drafts = calloc(o->batch, sizeof s->drafts[0]);
-    if (!s->drafts) {
+    if (!s->drafts)
+        rc = ERR_SET(e, ERR_NOMEM, "no memory for %zu drafts", o->batch);
+    if (rc == 0 && o->time)
+        rc = open_budget(s, e);
+    if (rc != 0) {
         spec_close(s);
-        return ERR_SET(e, ERR_NOMEM, "no memory for %zu drafts", o->batch);
+        return rc;
     }
     *out = s;
     return 0;
@@ -34,6 +57,8 @@ void spec_close(struct spec *s)
 {
     if (!s)
         return;
+    spec_budget_close(s->budget);
+    free(s->seqs);
     free(s->drafts);
     free(s);
 }
@@ -66,19 +91,44 @@ static void propose(const struct spec *s, const struct seq *seq, struct draft *o
     cut(out, n_max);
 }
 
-/* Each segment that decodes gets a draft, which may be empty. Returns how many there are. */
-static size_t propose_all(struct spec *s, struct step_plan *plan)
+/* Each segment that decodes gets a draft, which may be empty. */
+static void propose_all(struct spec *s, struct step_plan *plan)
 {
-    size_t n = 0;
     for (size_t i = 0; i < plan->n_segments; i++) {
         struct step_segment *segment = &plan->segments[i];
         if (!seq_is_decoding(segment->seq))
             continue;
         propose(s, segment->seq, &s->drafts[i]);
         segment->draft = &s->drafts[i];
-        n++;
     }
+}
+
+static size_t count_decoding(const struct step_plan *plan)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n_segments; i++)
+        n += seq_is_decoding(plan->segments[i].seq);
     return n;
+}
+
+static struct spec_step describe_step(const struct spec *s, const struct step_plan *plan)
+{
+    return (struct spec_step){.time = &s->time,
+                              .n_seqs = count_decoding(plan),
+                              .n_rows = plan->n_rows,
+                              .n_tokens = (double)plan->n_rows,
+                              .n_rows_max = plan->n_rows + s->options.nodes_max};
+}
+
+/* Those nodes that are worth their time, whose sequence's they may be. */
+static void choose(struct spec *s, const struct step_plan *plan, const struct spec_step *step)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n_segments; i++)
+        if (plan->segments[i].draft)
+            s->seqs[n++] = (struct spec_seq){&s->drafts[i], DRAFT_NODES_MAX};
+    ASSERT(n == step->n_seqs);
+    spec_budget_choose(s->budget, step, s->seqs);
 }
 
 /* What one leaves of its share is the others'. */
@@ -123,10 +173,15 @@ static void add_rows(struct spec *s, struct step_plan *plan)
 
 void spec_add_drafts(struct spec *s, struct step_plan *plan)
 {
-    const size_t n_drafts = propose_all(s, plan);
-    if (n_drafts == 0)
+    const struct spec_step step = describe_step(s, plan);
+    s->n_accepted_now = 0;
+    if (step.n_seqs == 0 || (s->budget && !spec_budget_wants(s->budget, &step)))
         return;
-    share_out(s, plan, n_drafts);
+    propose_all(s, plan);
+    if (s->budget)
+        choose(s, plan, &step);
+    else
+        share_out(s, plan, step.n_seqs);
     add_rows(s, plan);
 }
 
@@ -158,6 +213,7 @@ static void count(struct spec *s, struct seq *seq, const struct draft *draft, ui
         }
         seq->n_drafted++;
         seq->n_accepted += is_accepted;
+        s->n_accepted_now += is_accepted;
     }
 }
 
@@ -183,4 +239,14 @@ void spec_keep(struct spec *s, struct step_segment *segment, size_t n_drawn)
     const size_t n_pages = seq_pages_for(first + n_drawn - 1);
     while (seq->n_pages > n_pages)
         kvpool_release_page(s->pool, seq->pages[--seq->n_pages]);
+}
+
+/* Of a step with prompt rows the table says nothing: most of its rows want no logits. */
+void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t us)
+{
+    if (!s->budget)
+        return;
+    spec_budget_observe(s->budget, s->n_accepted_now);
+    if (plan->n_rows == plan->n_logits)
+        spec_time_observe(&s->time, plan->n_rows, (double)us);
 }

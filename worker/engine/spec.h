@@ -2,11 +2,13 @@
  * Speculation: drafts join a step's plan, and what was drawn of them stays.
  *
  *     sched_plan_step   who computes what
- *     spec_add_drafts   sequences that decode get a draft each: rows of the same segment
+ *     spec_add_drafts   sequences that decode get a draft each: rows of the same segment;
+ *                       with a table of step times only as many as are worth their time
  *     (forward pass, drawing: from the root down, as long as the token drawn is a child)
  *     spec_keep         the path that was drawn moves to the slots of its positions, the
  *                       others' slots are free again
  *     sched_commit_step the sequence stands behind the path; full pages are published
+ *     spec_end_step     what the drafts brought, and what the step took, is learned
  *
  * A draft never costs another sequence anything but time: it takes pages that are free, or idle
  * in the prefix tree, once everybody has their own, gives back what it did not fill, and is cut
@@ -19,6 +21,7 @@
 
 #include "engine/draft.h"
 #include "engine/sched.h"
+#include "engine/spec_time.h"
 
 struct spec;
 
@@ -27,6 +30,9 @@ struct spec_options {
     size_t batch;
     size_t nodes_max; /* of a step, over all sequences */
     size_t n_vocab;
+    /* How long steps take whose rows all want logits; copied. NULL: all that is proposed is
+     * computed, as far as there is room. */
+    const struct spec_time *time;
 };
 
 /* The tree and its pool are borrowed. */
@@ -39,6 +45,9 @@ void spec_add_drafts(struct spec *s, struct step_plan *plan);
 
 /* The segment, which has a draft, drew n_drawn tokens that its sequence took. */
 void spec_keep(struct spec *s, struct step_segment *segment, size_t n_drawn);
+
+/* us: from the plan with its drafts to the tokens drawn. */
+void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t us);
 
 struct draft_counters spec_counters(const struct spec *s);
 

@@ -122,6 +122,19 @@ static void print_counts(FILE *out, sqlite3_stmt *st)
     fputc('\n', out);
 }
 
+/* Nothing where no token was drafted. */
+static void print_drafts(FILE *out, sqlite3_stmt *st)
+{
+    const int64_t drafted = sqlite3_column_int64(st, 19);
+    const int64_t accepted = sqlite3_column_int64(st, 20);
+    if (drafted == 0)
+        return;
+    fprintf(out,
+            "drafts  %" PRId64 " tokens: %" PRId64 " accepted, %" PRId64 " rejected; %.2f "
+            "tokens a step\n",
+            drafted, accepted, drafted - accepted, sqlite3_column_double(st, 21));
+}
+
 /* Columns as in summary_sql. */
 static void print_summary(FILE *out, sqlite3_stmt *st)
 {
@@ -137,6 +150,7 @@ static void print_summary(FILE *out, sqlite3_stmt *st)
             " of answers\n",
             (int64_t)sqlite3_column_int64(st, 11), (int64_t)sqlite3_column_int64(st, 12),
             (int64_t)sqlite3_column_int64(st, 13));
+    print_drafts(out, st);
     if (sqlite3_column_type(st, 14) == SQLITE_NULL)
         return;
     fprintf(out, "time    %.1f s", sqlite3_column_double(st, 14));
@@ -146,7 +160,7 @@ static void print_summary(FILE *out, sqlite3_stmt *st)
     fputc('\n', out);
 }
 
-/* The last column: how long a step of so many rows took at start, if that was measured. */
+/* The one in brackets: how long a step of so many rows took at start, if that was measured. */
 static const char summary_sql[] =
     "SELECT run_id, status, model, quant, kernels, jobs, succeeded, failed, expired, "
     "cancelled, unpublished, prompt_tokens, cached_tokens, completion_tokens, busy_s, jobs_s, "
@@ -154,7 +168,7 @@ static const char summary_sql[] =
     "(SELECT group_concat(printf('%d rows %.1f ms', json_extract(value, '$.rows'), "
     "json_extract(value, '$.us') / 1000.0), ', ') || printf('; prompts by %d', "
     "json_extract(engine_json, '$.chunk_tokens')) FROM json_each(engine_json, "
-    "'$.calibration')) "
+    "'$.calibration')), draft_tokens, accepted_tokens, tokens_per_step "
     "FROM v_runs WHERE run_id = ?1";
 
 static int summary_text(struct store *store, const char *run_id, FILE *out, struct err *e)

@@ -1,0 +1,49 @@
+. "$CLI_TESTS/lib.sh"
+python3 - >in.jsonl <<'PY'
+import json
+
+text = "The mill was built by the river in 1786, and rebuilt in stone after the fire of 1803."
+for i in range(4):
+    print(json.dumps({"custom_id": f"q{i}", "documents": [{"id": "d", "text": text}],
+                      "question": f"Repeat the text word for word. ({i})",
+                      "params": {"max_tokens": 40, "temperature": 0.5 * (i % 2), "seed": i}}))
+PY
+answers() { sqlite3 -readonly "$1" 'SELECT custom_id, answer, finish_reason, completion_tokens
+    FROM v_jobs ORDER BY custom_id'; }
+
+it 'does not speculate unless it is told to'
+run sheaf run -i in.jsonl -o off.jsonl --db off.db
+code_is 0
+sql off.db 'SELECT sum(draft_tokens), sum(accepted_tokens) FROM v_jobs' '0|0'
+sql off.db "SELECT json_extract(engine_json, '\$.speculation'),
+    json_extract(engine_json, '\$.drafts_bytes'), json_type(counters_json, '\$.drafts')
+    FROM v_runs" 'off|0|'
+run sheaf stats --db off.db
+[ "$(grep -c '^drafts' out)" = 0 ] || complain 'drafts are counted'
+
+it 'answers the same with lookup speculation, one at a time and all at once'
+for batch in 1 4; do
+    run sheaf run -i in.jsonl -o on$batch.jsonl --db on$batch.db --batch $batch --speculation lookup
+    code_is 0
+    err_has 'drafts [0-9]+ MiB at most'
+    [ "$(answers off.db)" = "$(answers on$batch.db)" ] || complain "answers differ, batch $batch"
+done
+
+it 'accounts for every drafted token: the run, its jobs and their result lines agree'
+sql on1.db 'SELECT draft_tokens > 0 FROM v_runs' 1
+sql on1.db "SELECT json_extract(counters_json, '\$.drafts.drafted') = draft_tokens,
+    json_extract(counters_json, '\$.drafts.accepted') = accepted_tokens,
+    json_extract(counters_json, '\$.drafts.accepted') +
+    json_extract(counters_json, '\$.drafts.rejected') = draft_tokens FROM v_runs" '1|1|1'
+sql on1.db "SELECT (SELECT sum(json_extract(value, '\$.drafted')) = draft_tokens AND
+        sum(json_extract(value, '\$.accepted')) = accepted_tokens
+        FROM json_each(counters_json, '\$.drafts.by_depth')),
+    (SELECT sum(json_extract(value, '\$.drafted')) >= draft_tokens
+        FROM json_each(counters_json, '\$.drafts.by_source')) FROM v_runs" '1|1'
+run sheaf stats --db on1.db
+out_has '^drafts  [0-9]+ tokens: [0-9]+ accepted, [0-9]+ rejected; [0-9.]+ tokens a step$'
+
+it 'refuses a kind of speculation that it does not have'
+run sheaf run -i in.jsonl -o no.jsonl --db no.db --speculation telepathy
+code_is 78
+err_has 'off, lookup'

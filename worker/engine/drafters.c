@@ -1,0 +1,121 @@
+#include "engine/drafters.h"
+
+#include <stdlib.h>
+
+#include "base/limits.h"
+#include "base/size.h"
+#include "engine/automaton_cache.h"
+#include "engine/drafter.h"
+#include "engine/ngram.h"
+
+enum {
+    OWN_WINDOW = 1024,
+    /* Last tokens of a prompt that are followed although its automaton holds them: the match
+     * at its end, and what the answer is likely to take up. */
+    TAIL_TOKENS = 64,
+    NODES_PER_SOURCE = 16,
+};
+static const double PATH_P_MIN = 0.02;
+
+struct drafters {
+    struct spec_stats stats;
+    struct recycle *recycle;
+    struct automaton_cache *prompts;
+};
+
+size_t drafters_bytes_max(size_t n_seqs, size_t n_vocab)
+{
+    return SPEC_PROMPTS_BYTES_MAX + recycle_bytes(n_vocab) + n_seqs * ngram_bytes(OWN_WINDOW);
+}
+
+int drafters_open(size_t n_vocab, struct drafters **out, struct err *e)
+{
+    *out = NULL;
+    struct drafters *d = calloc(1, sizeof *d);
+    if (!d)
+        return ERR_SET(e, ERR_NOMEM, "no memory for lookup speculation");
+    spec_stats_init(&d->stats);
+    drafter_set_priors(&d->stats);
+    int rc = recycle_open(n_vocab, &d->recycle, e);
+    if (rc == 0)
+        rc = automaton_cache_open(SPEC_PROMPTS_BYTES_MAX, &d->prompts, e);
+    if (rc != 0) {
+        drafters_close(d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+void drafters_close(struct drafters *d)
+{
+    if (!d)
+        return;
+    automaton_cache_close(d->prompts);
+    recycle_close(d->recycle);
+    free(d);
+}
+
+/* The last token that a sequence may say is never drafted for. */
+static bool may_draft(const struct seq *seq)
+{
+    return seq->capacity - seq->n_prompt >= 2;
+}
+
+/* What one tenant's answers say must not show in the speed of another's. */
+static struct recycle *recycle_of(const struct drafters *d, const struct seq *seq)
+{
+    return *seq->salt ? NULL : d->recycle;
+}
+
+int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
+{
+    if (!may_draft(seq))
+        return 0;
+    struct automaton *document;
+    size_t n_shared;
+    TRY(automaton_cache_get(d->prompts, seq->salt, seq->tokens, seq->n_prompt, &document,
+                            &n_shared, e));
+    const size_t n_tail = size_min(seq->n_prompt, TAIL_TOKENS);
+    const struct drafter_options options = {.document = document,
+                                            .n_document =
+                                                size_min(n_shared, seq->n_prompt - n_tail),
+                                            .window = OWN_WINDOW,
+                                            .recycle = recycle_of(d, seq),
+                                            .stats = &d->stats};
+    const int rc = drafter_open(&options, &seq->drafter, e);
+    automaton_close(document);
+    return rc;
+}
+
+static void follow(const struct seq *seq)
+{
+    drafter_follow(seq->drafter, seq->tokens, seq->n_prompt, seq->n_tokens);
+}
+
+void drafters_end(struct seq *seq)
+{
+    if (!seq->drafter)
+        return;
+    follow(seq);
+    drafter_close(seq->drafter);
+    seq->drafter = NULL;
+}
+
+static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
+{
+    (void)ctx;
+    if (!seq->drafter)
+        return;
+    follow(seq);
+    const struct draft_limits limits = {.n_nodes = size_min(n_max, NODES_PER_SOURCE),
+                                        .p_min = PATH_P_MIN};
+    drafter_propose(seq->drafter, &limits, out);
+    draft_order(out);
+    out->n_nodes = size_min(out->n_nodes, n_max);
+}
+
+struct draft_proposer drafters_proposer(struct drafters *d)
+{
+    return (struct draft_proposer){.propose = propose, .ctx = d};
+}
