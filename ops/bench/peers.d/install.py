@@ -15,6 +15,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+import ik_source
+
 HERE = Path(__file__).resolve().parent
 COMMON = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON",
           "-DGGML_NATIVE=ON", "-DGGML_OPENMP=ON", "-DGGML_CCACHE=OFF", "-DLLAMA_CURL=OFF",
@@ -29,7 +31,6 @@ SOURCES = {
                   ["llama", "llama-quantize", "llama-server"]),
     "ik_llama.cpp": ("ik-llama-cpp-python", "0.1.5", "vendor/ik_llama.cpp",
                      ["-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_SERVER=OFF",
-                      # KV types f16, bf16 and q8_0 are there without it.
                       "-DGGML_IQK_FA_ALL_QUANTS=OFF"], ["llama"]),
 }
 OPENVINO_VERSION = "2026.4.1.0"
@@ -88,6 +89,9 @@ def unpack_source(name, folder):
 
 def build_library(name, folder, jobs):
     _, _, _, options, targets = SOURCES[name]
+    is_ik = name == "ik_llama.cpp"
+    if is_ik and (folder / "src").exists() and ik_source.change(folder / "src"):
+        (folder / "built").unlink(missing_ok=True)
     if (folder / "built").exists():
         return
     for tool in ("cmake", "ninja", "gcc", "g++"):
@@ -95,6 +99,8 @@ def build_library(name, folder, jobs):
             raise Missing(f"no {tool}; ops/setup installs it")
     if not (folder / "src").exists():
         unpack_source(name, folder)
+        if is_ik:
+            ik_source.change(folder / "src")
     say(f"building {name} with {jobs} processes; this takes long")
     run_quietly(["cmake", "-S", folder / "src", "-B", folder / "build", *COMMON, *options],
                 folder / "log")
