@@ -1,10 +1,11 @@
 """openvino_driver.py MODEL job FILE|speed [name=value]...: driver.c's work by OpenVINO GenAI.
 
 Its continuous batching with prefix caching: a document first, alone, as far as it fills whole
-blocks, then all its questions at a time, so that they find it in the cache. Run with the packages of install.py on PYTHONPATH.
-Options: threads, documents, answer, steps, prefill, sizes (1,8,32), kv (u8, f16, bf16 or f32),
-precision (f32, bf16), group (inputs that share a scale of quantised activations; 0: they stay
-floats) and reader (LEGACY or FRONTEND); by default the library's own choices.
+blocks, then all its questions at a time, so that they find it in the cache. Run with the
+packages of install.py on PYTHONPATH. Options: threads, documents, answer, steps, prefill, sizes
+(1,8,32), kv (u8, f16, bf16 or f32), precision (f32, bf16), group (inputs that share a scale of
+quantised activations; 0: they stay floats) and reader (LEGACY or FRONTEND); by default the
+library's own choices.
 """
 import itertools
 import json

@@ -1,7 +1,7 @@
 """What is changed in the peers' sources before they are built, so that they are right and fast.
 
-llama.cpp: where a CPU has AVX512-FP16, it adds values in runs of 128 and those that are left one
-by one. A head of the demo model has 64. So attention is built without that extension.
+llama.cpp: where a CPU has AVX512-FP16, it adds values in runs of 128 and those that are left
+one by one. A head of the demo model has 64. So attention is built without that extension.
 
 ik_llama.cpp: its attention leaves out blocks of keys at the end by a look at the first key of
 each and at the last row only. That is right for one sequence. For several on a shared prefix it
