@@ -5,8 +5,8 @@
  * once. Decode: n sequences on one prefix, which is in the cache already, each with a few
  * tokens of its own; from the step in which all of them decode, a number of steps is timed
  * together. Formula and what it leaves out: roofline.h. The peaks are read beside each repeat,
- * and a ratio is the median of the repeats' ratios. Attention's operations are float32 FMAs,
- * as kernels.h has them for KV of bf16 and f32.
+ * and a ratio is the median of the repeats' ratios. Attention's operations are those that
+ * kernels.h has: float32 FMAs for KV of bf16 and f32, products of words for int8.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -40,6 +40,7 @@ struct figure {
 struct bench {
     const struct model *model;
     struct engine *engine;
+    enum kv_type kv_type;
     struct roofline_model counts;
     int32_t *prompt; /* owned; the longest one */
     size_t n_prompt, n_prefix, n_answer, repeats;
@@ -180,8 +181,12 @@ static int time_decode(struct bench *b, size_t n, const struct roofline_peaks *p
 static int read_peaks(const struct bench *b, struct roofline_peaks *out, struct err *e)
 {
     const size_t threads = engine_plan(b->engine).n_threads;
-    TRY(peak_int8(engine_kernels(b->engine)->isa, threads, &out->int8, e));
-    TRY(peak_f32(engine_kernels(b->engine)->isa, threads, &out->f32, e));
+    const enum kernels_isa isa = engine_kernels(b->engine)->isa;
+    TRY(peak_int8(isa, threads, &out->int8, e));
+    TRY(peak_f32(isa, threads, &out->f32, e));
+    out->attention = out->f32;
+    if (b->kv_type == KV_INT8)
+        TRY(peak_int16(isa, threads, &out->attention, e));
     return peak_read(threads, &out->read, e);
 }
 
@@ -257,7 +262,7 @@ static int measure_all(struct bench *b, struct err *e)
     const struct engine_plan plan = engine_plan(b->engine);
     size_t cached;
     struct sample ignored;
-    const struct roofline_peaks any = {1, 1, 1};
+    const struct roofline_peaks any = {1, 1, 1, 1};
     b->counts.weights_bytes = (double)plan.weights_bytes;
     b->counts.kv_token_bytes = (double)plan.kv_bytes / ((double)plan.kv_pages * KV_PAGE_TOKENS);
     TRY(time_prefill(b, &any, &ignored, e)); /* the first touch of the memory */
@@ -294,18 +299,13 @@ int bench_roofline(struct cli *cli, struct err *e)
     int rc = 0;
     TRY_OUT(rc, choose_sizes(&b, cli, e));
     TRY_OUT(rc, setup_engine_options(&cli->settings, &options, e));
-    if (options.kv_type == KV_INT8) {
-        rc = ERR_SET(e, ERR_USAGE,
-                     "the roofline counts attention in float32; give --kv-type "
-                     "bf16 or f32");
-        goto out;
-    }
     options.batch = sizes[N_SIZES - 1];
     options.prefix_cache = true;
     options.shared_attention = true;
     TRY_OUT(rc, setup_open_model(&cli->settings, &m, e));
     TRY_OUT(rc, engine_open(m, &options, &b.engine, e));
     b.model = m;
+    b.kv_type = options.kv_type;
     b.counts = roofline_count(m, options.activations == ACT_INT8);
     TRY_OUT(rc, measure_all(&b, e));
     if (cli->json)

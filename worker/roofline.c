@@ -33,9 +33,9 @@ double roofline_compute_s(const struct roofline_model *m, const struct roofline_
     const double byte_ops =
         2 * (step->rows * m->layer_byte_weights + step->logits_rows * m->head_byte_weights);
     const double float_ops =
-        2 * (step->rows * m->layer_float_weights + step->logits_rows * m->head_float_weights) +
-        step->row_keys * m->attention_ops;
-    return byte_ops / peaks->int8 + float_ops / peaks->f32;
+        2 * (step->rows * m->layer_float_weights + step->logits_rows * m->head_float_weights);
+    return byte_ops / peaks->int8 + float_ops / peaks->f32 +
+           step->row_keys * m->attention_ops / peaks->attention;
 }
 
 double roofline_read_s(const struct roofline_model *m, const struct roofline_step *step,

@@ -1,12 +1,12 @@
 /*
  * The least time that a step can take on a machine of which three peaks are known.
  *
- *     computing = byte_ops / int8 + float_ops / f32
+ *     computing = byte_ops / int8 + float_ops / f32 + attention_ops / attention
  *     reading   = bytes / read
  *     seconds   = max(computing, reading)
  *
  * byte_ops: 2 for each quantised weight that a row meets, the head's only for rows that want
- * logits. float_ops: the same for float weights, and attention, 4 * H * HD * L for each row and
+ * logits. float_ops: the same for float weights. attention_ops: 4 * H * HD * L for each row and
  * key that it sees: a multiplication and an addition for the score, and for the value. bytes:
  * every packed weight once, and the KV of every token once however many sequences see it.
  * Norms, rotation, softmax, sampling and joins count as nothing, computing and reading as
@@ -22,6 +22,7 @@ struct model;
 struct roofline_peaks {
     double int8, f32; /* operations a second */
     double read;      /* bytes a second */
+    double attention; /* operations a second of the numbers that attention multiplies */
 };
 
 /* Weights that a row meets, by what multiplies them, and what a step reads. */

@@ -53,6 +53,9 @@ found = texts.with_texts([[1, 3]], ["a\ufffd"], pieces)
 assert found == {"n": 1, "first": 1, "all": 1}, found
 found = texts.with_tokens([[1] * 9, [2]], [[1] * 8 + [2], [1]])
 assert found == {"n": 2, "first": 0.5, "all": 0}, found
+same = "x" * texts.FIRST_CHARACTERS
+found = texts.with_strings([same, same + "a", "y"], [same, same + "b", "z"])
+assert found == {"n": 3, "first": 2 / 3, "all": 1 / 3}, found
 bad, good, none = ({"n": n, "first": f, "all": 0} for n, f in ((9, 0.4), (9, 0.5), (0, None)))
 assert texts.is_sound(good) and texts.is_sound(bad, good) and not texts.is_sound(bad, None)
 assert not texts.is_sound(none)
@@ -93,20 +96,34 @@ class Program:
         return {"prefill": 1, "decode_1": 1, "decode_8": 1, "decode_32": 1}
 
     def job(self, *args):
-        self.calls.append(("job",))
+        self.calls.append(("job", *args[1:]))
         if len(self.calls) > 5:
             raise plan.Failed("it broke")
         return {"seconds": 1, "answers": [[1]]}
 
 
+# Settings on one file share Sheaf's turn.
 ours, theirs = [], []
 figures, answers = plan.measure_pairs([(right, ["prefill"]), (other, ["job"])],
                                       Program(ours), {"ik": Program(theirs)}, 2)
-assert theirs == [("speed", 0, 1), ("job",), ("speed", 0, 1), ("job",)], theirs
-assert [f["measure"] for f in figures] == ["prefill", "job"] and answers == {1: [[1]]}
+assert theirs == [("speed", 0, 1, []), ("job",)] * 2, theirs
+assert ours == [("speed", None), ("job", None)] * 2, ours
+assert [f["measure"] for f in figures] == ["prefill", "job"] and answers == {
+    1: {"sheaf": [[1]], "peer": [[1]]}}
 figures, answers = plan.measure_pairs([(right, ["prefill"]), (other, ["job"])],
-                                      Program(ours), {"ik": Program(theirs)}, 2)
+                                      Program([]), {"ik": Program(theirs)}, 2)
 assert [f["measure"] for f in figures] == ["prefill"] and answers == {}, figures
+assert "int8" not in figures[0], figures
+# Only what a peer was chosen for is run, and int8 KV beside a peer that has it too.
+ours, theirs = [], []
+bytes_kv = {**right, "options": {"kv": "q8_0"}}
+figures, _ = plan.measure_pairs([(bytes_kv, ["decode_8", "decode_32"])], Program(ours),
+                                {"ik": Program(theirs)}, 1)
+assert theirs == [("speed", 64, 0, [8, 32])], theirs
+assert ours == [("speed", None), ("speed", "int8")], ours
+assert [f["int8"]["ratio"] for f in figures] == [1, 1], figures
+# 2 s of which 1.5 went into 15 of 63 steps.
+assert abs(plan.whole_seconds({"seconds": 2, "decode_s": 1.5}) - 6.8) < 1e-9
 PY
 code_is 0
 
@@ -140,6 +157,16 @@ def low(measure, peer, ratio):
     return change
 
 
+def in_bytes(peer, settings, ratio):
+    def change(other):
+        low("decode_8", peer, 2)(other)
+        for figure in other["figures"]:
+            if (figure["measure"], figure["peer"]) == ("decode_8", peer):
+                figure["settings"] = settings
+                figure["int8"] = {"sheaf": 1, "ratio": ratio, "spread": 0.1}
+    return change
+
+
 def without(peer):
     return lambda other: other.update(
         figures=[f for f in other["figures"] if f["peer"] != peer])
@@ -157,6 +184,9 @@ save("low9", lambda other: other["servers"].clear())
 save("low10", without("OpenVINO GenAI"))
 save("low11", lambda other: [f.update(sound=False) for f in other["figures"]])
 save("low12", lambda other: [f.update(sound=True) for f in other["figures"]])
+save("low13", in_bytes("ik_llama.cpp", "Q4_0 repack=1 kv=q8_0", 2.9))
+save("bytes", in_bytes("ik_llama.cpp", "Q4_0 repack=1 kv=q8_0", 3.1))
+save("unequal", in_bytes("ik_llama.cpp", "Q4_0 repack=1 kv=bf16", 3.1))
 save("few", lambda other: other.update(repeats=4))
 save("pairs", lambda other: other["figures"][3].update(pairs=4))
 save("short", lambda other: other["work"].update(questions=32))
@@ -164,7 +194,10 @@ PY
 judge good.json
 code_is 0
 out_has '^prefill, best 3.00; prefill, OpenVINO GenAI 2.00; .*without prompt cache 50.00$'
-for i in $(seq 0 12); do
+judge bytes.json
+code_is 0
+out_has "decode 8, best: 3.10, .*kv=q8_0; Sheaf's kv.type=int8, 2.00 by default"
+for i in $(seq 0 13); do
     judge low$i.json
     code_is 1
     out_has '^MISSES'
@@ -172,7 +205,7 @@ for i in $(seq 0 12); do
 done
 judge low10.json
 out_has 'prefill, best: not shown, .*no OpenVINO GenAI'
-for i in few pairs short; do
+for i in few pairs short unequal; do
     judge $i.json
     code_is 1
     err_has 'AssertionError'
@@ -183,7 +216,7 @@ PYTHONPATH=$parts run python3 - <<'PY'
 import json
 import table
 
-report = json.load(open("good.json"))
+report = json.load(open("bytes.json"))
 speed = {"prefill": 1, "decode_1": 2, "decode_8": 3, "decode_32": 4}
 found = {"n": 128, "first": 0.75, "all": None}
 report["work"].update(document_tokens=2064, question_tokens=17.2)
@@ -202,6 +235,8 @@ code_is 0
 out_has 'NOT MEASURED: no wheel'
 out_has 'exit code 1: no'
 out_has ' 75%    -'
-out_has 'OpenVINO GenAI .* NOT VERIFIED$'
-out_has 'the whole job, s +ik_llama.cpp .* checked$'
+out_has 'OpenVINO GenAI .* NOT VERIFIED; default$'
+out_has 'the whole job, s +ik_llama.cpp .* checked; default$'
+out_has 'decode, 8 on .* kv=q8_0 .* 2.00x .* checked; default$'
+out_has 'decode, 8 on .* kv=q8_0 .* 3.10x .* checked; kv.type=int8$'
 out_has 'scaled up from 4 questions; Sheaf 10.0 s, 80.0x'

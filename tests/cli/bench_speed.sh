@@ -55,6 +55,12 @@ for f in [bench["prefill"], *bench["decode"]]:
     assert abs(f["ratio"] * f["roofline_tok_s"] / f["tok_s"] - 1) < 1e-6, f
 PY
 
+it 'measures the engine beside the roofline of KV in bytes'
+run sheaf bench roofline --model "$tiny" --prompt-tokens 64 --answer-tokens 4 --repeats 1 \
+    --kv-type int8 --json
+code_is 0
+out_has '"tok_s": [0-9.]*[1-9]'
+
 it 'refuses a roofline of nothing'
 run sheaf bench roofline --model "$tiny" --prompt-tokens 5
 code_is 2

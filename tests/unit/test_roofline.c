@@ -15,9 +15,9 @@
 #include "model/model.h"
 #include "roofline.h"
 
-static const struct roofline_peaks hardware = {936e9, 464e9, 35e9};
+static const struct roofline_peaks hardware = {936e9, 464e9, 35e9, 464e9};
 /* What prototypes of the kernels reached on that machine. */
-static const struct roofline_peaks prototypes = {804e9, 333e9, 35e9};
+static const struct roofline_peaks prototypes = {804e9, 333e9, 35e9, 333e9};
 
 static const struct roofline_model small = {
     .layer_byte_weights = 106168320,
@@ -53,6 +53,22 @@ static void one_sequence_is_bound_by_reading(void **state)
     assert_true(roofline_s(&m, &step, &hardware) == roofline_read_s(&m, &step, &hardware));
     m.kv_token_bytes = 24.3e6 / 2048; /* int8 */
     assert_near(roofline_s(&m, &step, &hardware), 3.28e-3);
+}
+
+/* Attention alone: a row that sees 2,048 keys has 69,120 * 2,048 operations, whatever weights
+ * are multiplied with. */
+static void attention_takes_the_peak_of_its_own_numbers(void **state)
+{
+    (void)state;
+    struct roofline_peaks words = hardware;
+    words.attention = 936e9 / 2;
+    struct roofline_model m = {.attention_ops = 69120};
+    const struct roofline_step step = {.rows = 1, .row_keys = 2048};
+    assert_near(roofline_s(&m, &step, &words), 69120.0 * 2048 / 468e9);
+    m.layer_byte_weights = 1e9;
+    m.layer_float_weights = 1e9;
+    assert_near(roofline_s(&m, &step, &words),
+                2e9 / 936e9 + 2e9 / 464e9 + 69120.0 * 2048 / 468e9);
 }
 
 /* Products 8.45 ms, the head 2.25, attention to the shared tokens 13.6. */
@@ -131,7 +147,7 @@ static void float_weights_take_the_float_peak(void **state)
     floats.head_byte_weights = 0;
     struct roofline_model bytes = small;
     bytes.head_byte_weights = 0;
-    const struct roofline_peaks peaks = {936e9, 117e9, 1e15};
+    const struct roofline_peaks peaks = {936e9, 117e9, 1e15, 117e9};
     const struct roofline_step step = {.rows = 100};
     assert_near(roofline_s(&floats, &step, &peaks), 8 * roofline_s(&bytes, &step, &peaks));
 }
@@ -143,6 +159,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_of_2000_tokens_takes_three_quarters_of_a_second),
         cmocka_unit_test(one_sequence_is_bound_by_reading),
+        cmocka_unit_test(attention_takes_the_peak_of_its_own_numbers),
         cmocka_unit_test(thirty_two_sequences_are_bound_by_computing),
         cmocka_unit_test(a_shared_token_is_read_once_and_a_private_one_by_its_sequence),
         cmocka_unit_test(weights_are_counted_by_what_multiplies_them),

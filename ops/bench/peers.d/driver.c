@@ -4,7 +4,7 @@
  *
  *   driver MODEL job FILE [name=value]...    a batch job: a document once, its cells shared
  *                                            by all its questions, which decode together
- *   driver MODEL speed [name=value]...       prefill, and 1, 8 and 32 sequences on a prefix
+ *   driver MODEL speed [name=value]...       prefill, and sizes=1,8,32 sequences on a prefix
  *   driver MODEL pieces                      the bytes of each token in hex, a line each
  *
  * FILE has lines "DOC id id ..." and behind each its "ASK id id ...". Greedy, and the end token
@@ -23,6 +23,7 @@ enum {
     PROMPT_TOKENS = 2000,
     PREFIX_TOKENS = 2048,
     OWN_TOKENS = 8, /* of a sequence, behind the prefix */
+    SIZES_MAX = 32, /* sequences of a speed */
     CELLS = 256,    /* contexts are multiples of it */
 };
 
@@ -269,28 +270,39 @@ static int time_decode(struct driver *d, size_t n)
     return 0;
 }
 
+static int time_sizes(struct driver *d)
+{
+    static llama_token prefix[PREFIX_TOKENS];
+    make_tokens(d, prefix, PREFIX_TOKENS, 3);
+    if (prefill(d, prefix, PREFIX_TOKENS) != 0)
+        return -1;
+    for (const char *at = d->o.sizes; *at != '\0';) {
+        char *end;
+        const long n = strtol(at, &end, 10);
+        if (end == at || (*end != ',' && *end != '\0') || n < 1 || n > SIZES_MAX)
+            return fails("no such sizes", d->o.sizes);
+        if (time_decode(d, (size_t)n) != 0)
+            return -1;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return 0;
+}
+
 static int run_speed(struct driver *d)
 {
-    static const size_t sizes[] = {1, 8, 32};
-    static llama_token prefix[PREFIX_TOKENS];
     const size_t tail = OWN_TOKENS + (size_t)d->o.steps + 8;
-    if (open_context(d, PREFIX_TOKENS + 32 * tail, 32) != 0)
+    if (open_context(d, PREFIX_TOKENS + SIZES_MAX * tail, SIZES_MAX) != 0)
         return -1;
     printf("{\"peer\": \"%s\", ", peer);
     if (d->o.prefill && time_prefill(d) != 0)
         return -1;
-    make_tokens(d, prefix, PREFIX_TOKENS, 3);
-    if (d->o.steps > 0 && prefill(d, prefix, PREFIX_TOKENS) != 0)
+    if (d->o.steps > 0 && *d->o.sizes != '\0' && time_sizes(d) != 0)
         return -1;
-    for (size_t i = 0; d->o.steps > 0 && i < sizeof sizes / sizeof sizes[0]; i++)
-        if (time_decode(d, sizes[i]) != 0)
-            return -1;
     printf("\"steps\": %d}\n", d->o.steps);
     return 0;
 }
 
-/* ------------------------------------------------------------------ pieces, the command line
- */
+/* ------------------------------------------------------------------ the command line */
 
 static int print_pieces(const struct driver *d)
 {
@@ -328,8 +340,8 @@ static int set_option(struct options *o, char *text)
     if (!value)
         return fails("not name=value", text);
     *value++ = '\0';
-    if (strcmp(text, "kv") == 0) {
-        o->kv = value;
+    if (strcmp(text, "kv") == 0 || strcmp(text, "sizes") == 0) {
+        *(*text == 'k' ? &o->kv : &o->sizes) = value;
         return 0;
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -366,7 +378,8 @@ int main(int argc, char **argv)
                                     .answer = 64,
                                     .steps = 64,
                                     .prefill = 1,
-                                    .kv = "f16"}};
+                                    .kv = "f16",
+                                    .sizes = "1,8,32"}};
     const char *mode = argc > 2 ? argv[2] : "";
     const bool is_job = strcmp(mode, "job") == 0 && argc > 3;
     int rc = 0;

@@ -28,7 +28,7 @@ struct document {
 
 struct options {
     int threads, ubatch, flash, repack, documents, width, answer, steps, prefill;
-    const char *kv;
+    const char *kv, *sizes;
 };
 
 struct driver {

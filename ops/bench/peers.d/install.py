@@ -15,6 +15,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+import sources
+
 HERE = Path(__file__).resolve().parent
 COMMON = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON",
           "-DGGML_NATIVE=ON", "-DGGML_OPENMP=ON", "-DGGML_CCACHE=OFF", "-DLLAMA_CURL=OFF",
@@ -29,7 +31,6 @@ SOURCES = {
                   ["llama", "llama-quantize", "llama-server"]),
     "ik_llama.cpp": ("ik-llama-cpp-python", "0.1.5", "vendor/ik_llama.cpp",
                      ["-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_SERVER=OFF",
-                      # KV types f16, bf16 and q8_0 are there without it.
                       "-DGGML_IQK_FA_ALL_QUANTS=OFF"], ["llama"]),
 }
 OPENVINO_VERSION = "2026.4.1.0"
@@ -88,6 +89,8 @@ def unpack_source(name, folder):
 
 def build_library(name, folder, jobs):
     _, _, _, options, targets = SOURCES[name]
+    if (folder / "src").exists() and sources.change(name, folder / "src"):
+        (folder / "built").unlink(missing_ok=True)
     if (folder / "built").exists():
         return
     for tool in ("cmake", "ninja", "gcc", "g++"):
@@ -95,6 +98,7 @@ def build_library(name, folder, jobs):
             raise Missing(f"no {tool}; ops/setup installs it")
     if not (folder / "src").exists():
         unpack_source(name, folder)
+        sources.change(name, folder / "src")
     say(f"building {name} with {jobs} processes; this takes long")
     run_quietly(["cmake", "-S", folder / "src", "-B", folder / "build", *COMMON, *options],
                 folder / "log")
@@ -110,13 +114,13 @@ def library_folders(build):
 
 def build_driver(name, folder):
     """Built again whenever its source has changed."""
-    sources = sorted(HERE.glob("driver*.[ch]"))
-    digest = hashlib.sha256(b"".join(s.read_bytes() for s in sources)).hexdigest()[:12]
+    files = sorted(HERE.glob("driver*.[ch]"))
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
     driver = folder / f"driver-{digest}"
     if not driver.exists():
         libraries = library_folders(folder / "build")
         command = ["gcc", "-std=gnu17", "-O3", "-march=native", "-o", f"{driver}.new",
-                   *(s for s in sources if s.suffix == ".c"),
+                   *(file for file in files if file.suffix == ".c"),
                    "-isystem", folder / "src/include", "-isystem", folder / "src/ggml/include"]
         command += ["-DPEER_IK"] if name == "ik_llama.cpp" else []
         for path in libraries:

@@ -1,10 +1,13 @@
 """openvino_driver.py MODEL job FILE|speed [name=value]...: driver.c's work by OpenVINO GenAI.
 
-Its continuous batching with prefix caching: a document first, alone, then all its questions at
-a time, so that they find it in the cache. Run with the packages of install.py on PYTHONPATH.
-Options: threads, documents, answer, steps, prefill, kv (u8, f16, bf16 or f32) and reader
-(LEGACY or FRONTEND); by default the library's own choices.
+Its continuous batching with prefix caching: a document first, alone, as far as it fills whole
+blocks, then all its questions at a time, so that they find it in the cache. Run with the
+packages of install.py on PYTHONPATH. Options: threads, documents, answer, steps, prefill, sizes
+(1,8,32), kv (u8, f16, bf16 or f32), precision (f32, bf16), group (inputs that share a scale of
+quantised activations; 0: they stay floats) and reader (LEGACY or FRONTEND); by default the
+library's own choices.
 """
+import itertools
 import json
 import sys
 import time
@@ -16,7 +19,11 @@ import openvino_genai
 PROMPT_TOKENS = 2000
 PREFIX_TOKENS = 2048
 OWN_TOKENS = 8
-SIZES = (1, 8, 32)
+PROPERTIES = {"kv": "KV_CACHE_PRECISION", "precision": "INFERENCE_PRECISION_HINT",
+              "group": "DYNAMIC_QUANTIZATION_GROUP_SIZE", "reader": "GGUF_READER"}
+# Tokens of a KV block. A block that is not full is shared too, but then all that share it write
+# into it: answers of documents that end inside a block are wrong.
+BLOCK = 32
 VOCABULARY = 49152  # the demo model's
 
 
@@ -37,15 +44,9 @@ def open_pipeline(model, options):
     scheduler.cache_size = 2
     properties = {"INFERENCE_NUM_THREADS": int(options.get("threads", 2)),
                   "PERFORMANCE_HINT": "LATENCY"}
-    if "kv" in options:
-        properties["KV_CACHE_PRECISION"] = options["kv"]
-    if "reader" in options:
-        properties["GGUF_READER"] = options["reader"]
+    properties.update({PROPERTIES[name]: value for name, value in options.items()
+                       if name in PROPERTIES})
     return openvino_genai.ContinuousBatchingPipeline(model, scheduler, "CPU", properties)
-
-
-def tokens_of(results):
-    return [list(result.m_generation_ids[0]) for result in results]
 
 
 def read_job(path, limit):
@@ -63,17 +64,52 @@ def read_job(path, limit):
     return jobs
 
 
+class Group:
+    """Prompts that are answered together."""
+    numbers = itertools.count(1000)  # generate() counts from 0
+
+    def __init__(self, pipeline, prompts, tokens):
+        self.pipeline, self.answers = pipeline, [[] for _ in prompts]
+        self.handles = [pipeline.add_request(next(self.numbers), tensor(prompt), greedy(tokens))
+                        for prompt in prompts]
+
+    def step(self):
+        self.pipeline.step()
+        for handle, answer in zip(self.handles, self.answers):
+            while handle.can_read():
+                for output in handle.read().values():
+                    answer += output.generated_ids
+
+    def begin(self):
+        """Until each has a token."""
+        while not all(self.answers):
+            self.step()
+
+    def end(self):
+        while self.pipeline.has_non_finished_requests():
+            self.step()
+
+    def count(self):
+        return sum(map(len, self.answers))
+
+
 def run_job(pipeline, path, options):
     answer = int(options.get("answer", 64))
-    answers, prefill_s, began = [], 0, time.monotonic()
+    answers, times, began = [], {"prefill_s": 0, "asks_s": 0, "decode_s": 0}, time.monotonic()
     jobs = read_job(path, int(options.get("documents", 64)))
     for document, asks in jobs:
-        alone = time.monotonic()
-        pipeline.generate([tensor(document)], [greedy(1)])
-        prefill_s += time.monotonic() - alone
-        answers += tokens_of(pipeline.generate([tensor(document + ask) for ask in asks],
-                                               [greedy(answer)] * len(asks)))
-    return {"answers": answers, "seconds": time.monotonic() - began, "prefill_s": prefill_s}
+        marks = [time.monotonic()]
+        pipeline.generate([tensor(document[:len(document) // BLOCK * BLOCK])], [greedy(1)])
+        marks.append(time.monotonic())
+        group = Group(pipeline, [document + ask for ask in asks], answer)
+        group.begin()
+        marks.append(time.monotonic())
+        group.end()
+        marks.append(time.monotonic())
+        answers += group.answers
+        for name, since, until in zip(times, marks, marks[1:]):
+            times[name] += until - since
+    return {"answers": answers, "seconds": time.monotonic() - began, **times}
 
 
 def make_tokens(seed, n):
@@ -90,34 +126,22 @@ def time_prefill(pipeline):
 
 def time_decode(pipeline, prefix, n, steps):
     """From the step after which each sequence has a token to that with `steps` more."""
-    handles = [pipeline.add_request(1000 * n + i,
-                                    tensor(prefix + make_tokens(100 + i, OWN_TOKENS)),
-                                    greedy(steps + 1)) for i in range(n)]
-    counts = [0] * n
-
-    def step():
-        pipeline.step()
-        for i, handle in enumerate(handles):
-            while handle.can_read():
-                for output in handle.read().values():
-                    counts[i] += len(output.generated_ids)
-
-    while min(counts) == 0:
-        step()
-    first, began = sum(counts), time.monotonic()
-    while pipeline.has_non_finished_requests():
-        step()
-    return (sum(counts) - first) / (time.monotonic() - began)
+    group = Group(pipeline, [prefix + make_tokens(100 + i, OWN_TOKENS) for i in range(n)],
+                  steps + 1)
+    group.begin()
+    first, began = group.count(), time.monotonic()
+    group.end()
+    return (group.count() - first) / (time.monotonic() - began)
 
 
 def run_speed(pipeline, options):
     steps, out = int(options.get("steps", 64)), {}
     if int(options.get("prefill", 1)):
         out["prefill"] = time_prefill(pipeline)
-    if steps:
+    if steps and options.get("sizes") != "":
         prefix = make_tokens(3, PREFIX_TOKENS)
         pipeline.generate([tensor(prefix)], [greedy(1)])
-        for n in SIZES:
+        for n in map(int, options.get("sizes", "1,8,32").split(",")):
             out[f"decode_{n}"] = time_decode(pipeline, prefix, n, steps)
     return {**out, "steps": steps}
 

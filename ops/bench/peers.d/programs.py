@@ -14,6 +14,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from work import ANSWER_TOKENS
+
 SIZES = (1, 8, 32)
 RUN_SECONDS_MAX = 1800
 START_SECONDS_MAX = 60
@@ -43,24 +45,32 @@ def words(options):
 
 
 class Sheaf:
+    """In its default settings, or with another kv.type."""
+
     def __init__(self, path, models, job_file, threads, folder):
         self.path, self.models, self.job_file = path, models, job_file
         self.threads, self.folder, self.n = threads, Path(folder), 0
 
-    def speed(self, file):
+    @staticmethod
+    def kv_words(kv):
+        return ["--kv-type", kv] if kv else []
+
+    def speed(self, file, kv=None):
         bench, _ = run_json([self.path, "bench", "roofline", "--json", "--repeats", "1",
-                             "--threads", self.threads, "--model", self.models[file]])
+                             "--threads", self.threads, "--model", self.models[file],
+                             *self.kv_words(kv)])
         out = {"prefill": bench["prefill"]["tok_s"]}
         out.update({f"decode_{f['sequences']}": f["tok_s"] for f in bench["decode"]})
         return out
 
-    def job(self, file):
+    def job(self, file, kv=None):
         self.n += 1
         out, db = (self.folder / f"sheaf-{self.n}.{end}" for end in ("jsonl", "db"))
         began = time.monotonic()
         subprocess.run([self.path, "run", "-q", "-i", self.job_file, "-o", out, "--db", db,
                         "--model", self.models[file], "--threads", str(self.threads),
-                        "--batch", "32"], check=True, stdin=subprocess.DEVNULL)
+                        "--batch", "32", *self.kv_words(kv)], check=True,
+                       stdin=subprocess.DEVNULL)
         seconds = time.monotonic() - began
         return {"seconds": seconds, "answers": read_answers(out)}
 
@@ -91,11 +101,13 @@ class Peer:
         return run_json([*self.command, self.models[config["file"]], *mode, *words(options)],
                         env=self.environment)
 
-    def speed(self, config, steps=64, prefill=1):
-        return self.run(config, ["speed"], {"steps": steps, "prefill": prefill})[0]
+    def speed(self, config, steps=64, prefill=1, sizes=SIZES):
+        return self.run(config, ["speed"], {"steps": steps, "prefill": prefill,
+                                            "sizes": ",".join(map(str, sizes))})[0]
 
-    def job(self, config, documents=64):
-        return self.run(config, ["job", self.job_file], {"documents": documents})[0]
+    def job(self, config, documents=64, answer=ANSWER_TOKENS):
+        return self.run(config, ["job", self.job_file],
+                        {"documents": documents, "answer": answer})[0]
 
     def banner(self, config):
         """What the library says of how it was built."""
@@ -141,10 +153,11 @@ def wait_for(server):
     raise Failed("the server did not come up")
 
 
-def server_job(program, model, jobs, n, cached, flash, threads):
+def server_job(program, model, jobs, n, cached, options, threads):
     """The first n questions, one slot, in order. -> seconds, answers"""
     command = [program, "-m", model, "-c", "4096", "-np", "1", "-t", threads, "-tb", threads,
-               "-fa", "on" if flash else "off", "-cram", "0", "--host", "127.0.0.1", "--port",
+               "-fa", "on" if options["flash"] else "off", "-ctk", options["kv"], "-ctv",
+               options["kv"], "-cram", "0", "--host", "127.0.0.1", "--port",
                PORT]
     server = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -155,7 +168,7 @@ def server_job(program, model, jobs, n, cached, flash, threads):
         began, answers = time.monotonic(), []
         for ids in asks:
             answers.append(post("/completion", {
-                "prompt": ids, "n_predict": 64, "temperature": 0, "ignore_eos": True,
+                "prompt": ids, "n_predict": ANSWER_TOKENS, "temperature": 0, "ignore_eos": True,
                 "cache_prompt": cached, "return_tokens": True})["tokens"])
         return {"seconds": time.monotonic() - began, "answers": answers}
     except (urllib.error.URLError, OSError) as error:

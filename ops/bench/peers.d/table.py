@@ -15,13 +15,16 @@ def agreement(found):
 
 def figure_lines(figures):
     yield (f"{'':22}{'peer':16}{'settings':26}{'Sheaf':>9}{'peer':>9}{'ratio':>8}{'spread':>8}"
-           "  texts")
+           "  texts; Sheaf's settings")
     for measure, name in NAMES.items():
         for f in sorted((f for f in figures if f["measure"] == measure),
                         key=lambda f: f["ratio"]):
-            yield (f"{name:22}{f['peer']:16}{f['settings']:26}{f['sheaf']:9.1f}"
-                   f"{f['value']:9.1f}{f['ratio']:7.2f}x{f['spread']:8.2f}  "
-                   f"{'checked' if f['sound'] else 'NOT VERIFIED'}")
+            for kv, ours in (("default", f), ("kv.type=int8", f.get("int8"))):
+                if not ours:
+                    continue
+                yield (f"{name:22}{f['peer']:16}{f['settings']:26}{ours['sheaf']:9.1f}"
+                       f"{f['value']:9.1f}{ours['ratio']:7.2f}x{ours['spread']:8.2f}  "
+                       f"{'checked' if f['sound'] else 'NOT VERIFIED'}; {kv}")
 
 
 def server_lines(servers):
@@ -52,8 +55,8 @@ def quick_lines(rows):
 def job_text_lines(rows):
     for row in rows:
         yield (f"{row['peer']} {row['settings']}, whole job, {row['sheaf']['n']} answers: "
-               f"first 8 and all tokens as Sheaf's {agreement(row['sheaf'])}; as llama.cpp's "
-               f"{agreement(row.get('llama'))}")
+               f"first 8 and all tokens as Sheaf's by default {agreement(row['sheaf'])}; as "
+               f"llama.cpp's {agreement(row.get('llama'))}")
 
 
 def show(report):
