@@ -22,11 +22,11 @@ run sheaf stats --db off.db
 [ "$(grep -c '^drafts' out)" = 0 ] || complain 'drafts are counted'
 
 it 'answers the same with lookup speculation, one at a time and all at once'
-for batch in 1 4; do
-    run sheaf run -i in.jsonl -o on$batch.jsonl --db on$batch.db --batch $batch --speculation lookup
+for n in 1 4; do
+    run sheaf run -i in.jsonl -o on$n.jsonl --db on$n.db --batch $n --speculation lookup
     code_is 0
     err_has 'drafts [0-9]+ MiB at most'
-    [ "$(answers off.db)" = "$(answers on$batch.db)" ] || complain "answers differ, batch $batch"
+    [ "$(answers off.db)" = "$(answers on$n.db)" ] || complain "answers differ, batch $n"
 done
 
 it 'accounts for every drafted token: the run, its jobs and their result lines agree'

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -751,24 +752,30 @@ static void step_times_are_measured_from_one_row_to_the_most(void **state)
     close_lone(&l);
 }
 
-/* The answer to the echo with a table in which the second row takes so much and the 64th as
- * much; the first takes what it does. */
+/* A table in which the second row takes so much and the 64th as much; the first takes what it
+ * does. */
+static void give_times(struct engine *eng, struct draft_proposer proposer, double second,
+                       double last)
+{
+    const double us = eng->decoding_time.points[0].us;
+    struct spec_time time;
+    spec_time_init(&time,
+                   (struct spec_time_point[]){{1, us}, {2, second * us}, {64, last * us}}, 3);
+    const struct spec_options options = {.proposer = proposer,
+                                         .batch = eng->options.batch,
+                                         .nodes_max = DRAFT_NODES_MAX,
+                                         .n_vocab = eng->model->config.n_vocab,
+                                         .time = &time};
+    spec_close(eng->spec);
+    assert_int_equal(spec_open(&options, eng->prefixes, eng->kvpool, &eng->spec, NULL), 0);
+}
+
 static struct seq_result answer_by_times(struct lone *l, double second, double last)
 {
     struct engine_options o = lookup_options(l);
     o.draft_always = false;
     struct engine *eng = open_lookup(l, &o);
-    const double us = eng->decoding_time.points[0].us;
-    struct spec_time time;
-    spec_time_init(&time,
-                   (struct spec_time_point[]){{1, us}, {2, second * us}, {64, last * us}}, 3);
-    const struct spec_options options = {.proposer = drafters_proposer(eng->drafters),
-                                         .batch = o.batch,
-                                         .nodes_max = DRAFT_NODES_MAX,
-                                         .n_vocab = l->model->config.n_vocab,
-                                         .time = &time};
-    spec_close(eng->spec);
-    assert_int_equal(spec_open(&options, eng->prefixes, eng->kvpool, &eng->spec, NULL), 0);
+    give_times(eng, drafters_proposer(eng->drafters), second, last);
     const struct seq_result r = answer_with(eng, &l->job);
     engine_close(eng);
     return r;
@@ -785,6 +792,30 @@ static void drafts_are_made_where_rows_are_cheap_and_nowhere_else(void **state)
     const struct seq_result cheap = answer_by_times(&l, 1.001, 1.01);
     assert_true(cheap.n_accepted > 0);
     assert_true(cheap.n_steps < dear.n_steps);
+    close_lone(&l);
+}
+
+static void ponder(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
+{
+    propose_nothing(ctx, seq, n_max, out);
+    usleep(20000);
+}
+
+/* Each time takes as long as many steps do. */
+static void sources_are_seldom_asked_in_vain(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_lone(&l, 20, 60);
+    struct engine_options o = lookup_options(&l);
+    o.draft_always = false;
+    struct engine *eng = open_lookup(&l, &o);
+    size_t n_asked = 0;
+    give_times(eng, (struct draft_proposer){ponder, &n_asked}, 1.001, 1.01);
+    const struct seq_result r = answer_with(eng, &l.job);
+    assert_int_equal(r.n_drafted, 0);
+    assert_true(n_asked >= 1 && n_asked <= 6);
+    engine_close(eng);
     close_lone(&l);
 }
 
@@ -827,6 +858,7 @@ int main(void)
         cmocka_unit_test(what_one_salt_says_drafts_nothing_under_another),
         cmocka_unit_test(step_times_are_measured_from_one_row_to_the_most),
         cmocka_unit_test(drafts_are_made_where_rows_are_cheap_and_nowhere_else),
+        cmocka_unit_test(sources_are_seldom_asked_in_vain),
         cmocka_unit_test(refused_drafts_never_reach_the_cache),
     };
     return cmocka_run_group_tests_name("speculation", tests, NULL, NULL);

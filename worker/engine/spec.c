@@ -7,6 +7,11 @@
 #include "base/size.h"
 #include "engine/spec_budget.h"
 
+/* Of the time at most, for asking sources whose drafts are then not worth computing. What was
+ * not spent is kept for a while. */
+static const double VAIN_SHARE = 0.01;
+enum { VAIN_STEPS_KEPT = 16 };
+
 struct spec {
     struct spec_options options;
     struct prefix_tree *prefixes;
@@ -16,6 +21,8 @@ struct spec {
     struct spec_time time;
     struct spec_seq *seqs; /* [batch] that the budget is for */
     size_t n_accepted_now; /* nodes of the step that were drawn */
+    bool asked_in_vain;    /* in the step */
+    double credit_us;      /* for that */
     struct draft_counters counters;
 };
 
@@ -120,15 +127,20 @@ static struct spec_step describe_step(const struct spec *s, const struct step_pl
                               .n_rows_max = plan->n_rows + s->options.nodes_max};
 }
 
-/* Those nodes that are worth their time, whose sequence's they may be. */
-static void choose(struct spec *s, const struct step_plan *plan, const struct spec_step *step)
+/* Those nodes that are worth their time, whosever they are. -> how many */
+static size_t choose(struct spec *s, const struct step_plan *plan, const struct spec_step *step)
 {
     size_t n = 0;
     for (size_t i = 0; i < plan->n_segments; i++)
         if (plan->segments[i].draft)
             s->seqs[n++] = (struct spec_seq){&s->drafts[i], DRAFT_NODES_MAX};
     ASSERT(n == step->n_seqs);
-    spec_budget_choose(s->budget, step, s->seqs);
+    return spec_budget_choose(s->budget, step, s->seqs);
+}
+
+static bool wants(struct spec *s, const struct spec_step *step)
+{
+    return !s->budget || (spec_budget_wants(s->budget, step) && s->credit_us >= 0);
 }
 
 /* What one leaves of its share is the others'. */
@@ -175,11 +187,12 @@ void spec_add_drafts(struct spec *s, struct step_plan *plan)
 {
     const struct spec_step step = describe_step(s, plan);
     s->n_accepted_now = 0;
-    if (step.n_seqs == 0 || (s->budget && !spec_budget_wants(s->budget, &step)))
+    s->asked_in_vain = false;
+    if (step.n_seqs == 0 || !wants(s, &step))
         return;
     propose_all(s, plan);
     if (s->budget)
-        choose(s, plan, &step);
+        s->asked_in_vain = choose(s, plan, &step) == 0;
     else
         share_out(s, plan, step.n_seqs);
     add_rows(s, plan);
@@ -242,10 +255,15 @@ void spec_keep(struct spec *s, struct step_segment *segment, size_t n_drawn)
 }
 
 /* Of a step with prompt rows the table says nothing: most of its rows want no logits. */
-void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t us)
+void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t drafting_us,
+                   int64_t us)
 {
     if (!s->budget)
         return;
+    const double earned_us = VAIN_SHARE * (double)us;
+    s->credit_us += earned_us - (s->asked_in_vain ? (double)drafting_us : 0);
+    if (s->credit_us > VAIN_STEPS_KEPT * earned_us)
+        s->credit_us = VAIN_STEPS_KEPT * earned_us;
     spec_budget_observe(s->budget, s->n_accepted_now);
     if (plan->n_rows == plan->n_logits)
         spec_time_observe(&s->time, plan->n_rows, (double)us);

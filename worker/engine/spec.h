@@ -46,8 +46,9 @@ void spec_add_drafts(struct spec *s, struct step_plan *plan);
 /* The segment, which has a draft, drew n_drawn tokens that its sequence took. */
 void spec_keep(struct spec *s, struct step_segment *segment, size_t n_drawn);
 
-/* us: from the plan with its drafts to the tokens drawn. */
-void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t us);
+/* What spec_add_drafts took, and from there to the tokens drawn. */
+void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t drafting_us,
+                   int64_t us);
 
 struct draft_counters spec_counters(const struct spec *s);
 
