@@ -180,13 +180,17 @@ static int calibrate(struct engine *eng, struct err *e)
                               &eng->decoding_time, e);
 }
 
+/* Of decoding's time, for drafts that are then not worth computing. */
+static const double VAIN_SHARE = 0.01;
+
 static int open_spec(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
     struct spec_options spec = {.proposer = o->proposer,
                                 .batch = o->batch,
                                 .nodes_max = o->draft_tokens,
-                                .n_vocab = eng->model->config.n_vocab};
+                                .n_vocab = eng->model->config.n_vocab,
+                                .vain_share = VAIN_SHARE};
     if (looks_up(o)) {
         TRY(drafters_open(spec.n_vocab, &eng->drafters, e));
         spec.proposer = drafters_proposer(eng->drafters);

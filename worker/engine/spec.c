@@ -7,9 +7,7 @@
 #include "base/size.h"
 #include "engine/spec_budget.h"
 
-/* Of the time at most, for asking sources whose drafts are then not worth computing. What was
- * not spent is kept for a while. */
-static const double VAIN_SHARE = 0.01;
+/* Steps' shares of time for asking in vain that are kept while they are not spent. */
 enum { VAIN_STEPS_KEPT = 16 };
 
 struct spec {
@@ -260,7 +258,7 @@ void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t draftin
 {
     if (!s->budget)
         return;
-    const double earned_us = VAIN_SHARE * (double)us;
+    const double earned_us = s->options.vain_share * (double)us;
     s->credit_us += earned_us - (s->asked_in_vain ? (double)drafting_us : 0);
     if (s->credit_us > VAIN_STEPS_KEPT * earned_us)
         s->credit_us = VAIN_STEPS_KEPT * earned_us;

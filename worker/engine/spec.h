@@ -33,6 +33,9 @@ struct spec_options {
     /* How long steps take whose rows all want logits; copied. NULL: all that is proposed is
      * computed, as far as there is room. */
     const struct spec_time *time;
+    /* With a table: of the time at most, for asking sources whose drafts are then not worth
+     * computing. */
+    double vain_share;
 };
 
 /* The tree and its pool are borrowed. */
