@@ -276,8 +276,7 @@ const struct command cmd_bench = {
         "--repeats.\n\n"
         "levers: the same jobs with a lever off, on, on, off, and so on: prefix_cache, "
         "grouping,\n"
-        "chunked_prefill, shared_attention or speculation. Jobs are those of FILE, or an\n"
-        "experiment:\n"
+        "chunked_prefill or shared_attention. Jobs are those of FILE, or an experiment:\n"
         "  prefix    20 questions on a prefix of 4,000 tokens, one at a time\n"
         "  chunk     8 prompts of 8,000 tokens among 24 of 200, 8 at a time\n"
         "  document  32 questions on a prefix of 2,000 tokens, all at a time\n"
@@ -295,9 +294,8 @@ const struct command cmd_bench = {
     .settings =
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context kv.mb "
         "kv.type activations max_tokens seed strict chunked_prefill prefix_cache "
-        "prefix_cache.min_tokens prefix_cache.mb prefix_cache.evict shared_attention "
-        "speculation grouping group.open group.max_wait_s window.jobs window.tokens documents "
-        "documents.mb",
+        "prefix_cache.min_tokens prefix_cache.mb prefix_cache.evict shared_attention grouping "
+        "group.open group.max_wait_s window.jobs window.tokens documents documents.mb",
     .args_max = 2,
     .run = run,
 };

@@ -23,7 +23,7 @@
 enum { STATES_MAX = 8, TEXT_BYTES = 128 };
 
 static const char *const lever_names[] = {"prefix_cache", "grouping", "chunked_prefill",
-                                          "shared_attention", "speculation"};
+                                          "shared_attention"};
 static const int64_t sweep_step_tokens[] = {64, 128, 256, 512, 1024, 2048};
 
 /* What is measured in turn: the settings that differ, and nothing else. */
@@ -57,9 +57,10 @@ static int find_lever(struct levers *l, struct err *e)
         if (strcmp(lever_names[i], wanted) == 0)
             l->lever = settings_find(wanted);
     if (!l->lever)
-        return ERR_SET(e, ERR_USAGE,
-                       "give one lever with --lever: prefix_cache, grouping, chunked_prefill, "
-                       "shared_attention or speculation");
+        return ERR_SET(
+            e, ERR_USAGE,
+            "give one lever with --lever: prefix_cache, grouping, chunked_prefill or "
+            "shared_attention");
     return 0;
 }
 
@@ -132,14 +133,9 @@ static void name_cpu(struct levers *l)
 static int make_settings(const struct levers *l, const struct state *state,
                          struct settings *out, struct err *e)
 {
-    static char off[] = "off", lookup[] = "lookup";
     *out = l->cli->settings; /* its texts stay the command line's */
     out->step_tokens = state->step_tokens;
     out->chunk_tokens = state->chunk_tokens;
-    if (strcmp(l->lever->key, "speculation") == 0) {
-        out->speculation = state->lever_on ? lookup : off; /* no text of it is freed */
-        return 0;
-    }
     return settings_set(out, l->lever, state->lever_on ? "on" : "off", e);
 }
 
@@ -147,15 +143,15 @@ static int make_settings(const struct levers *l, const struct state *state,
 static char *describe_settings(const struct settings *s, const struct bench_jobs *jobs)
 {
     json_t *root = json_pack(
-        "{s:b, s:b, s:b, s:b, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I}",
+        "{s:b, s:b, s:b, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I}",
         "prefix_cache", s->prefix_cache, "grouping", s->grouping, "chunked_prefill",
-        s->chunked_prefill, "shared_attention", s->shared_attention, "speculation",
-        s->speculation, "prefix_cache.min_tokens", (json_int_t)s->prefix_tokens_min,
-        "prefix_cache.evict", s->prefix_evict, "threads", (json_int_t)s->threads, "step_tokens",
-        (json_int_t)s->step_tokens, "prefill.chunk_tokens", (json_int_t)s->chunk_tokens,
-        "kv.mb", (json_int_t)s->kv_mb, "kv.type", s->kv_type, "activations", s->activations,
-        "context", (json_int_t)s->context, "batch", (json_int_t)jobs->concurrency,
-        "window.jobs", (json_int_t)s->window_jobs, "group.open", (json_int_t)s->group_open);
+        s->chunked_prefill, "shared_attention", s->shared_attention, "prefix_cache.min_tokens",
+        (json_int_t)s->prefix_tokens_min, "prefix_cache.evict", s->prefix_evict, "threads",
+        (json_int_t)s->threads, "step_tokens", (json_int_t)s->step_tokens,
+        "prefill.chunk_tokens", (json_int_t)s->chunk_tokens, "kv.mb", (json_int_t)s->kv_mb,
+        "kv.type", s->kv_type, "activations", s->activations, "context", (json_int_t)s->context,
+        "batch", (json_int_t)jobs->concurrency, "window.jobs", (json_int_t)s->window_jobs,
+        "group.open", (json_int_t)s->group_open);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
