@@ -75,6 +75,7 @@ static int open_and_answer(bool by_lookup, struct outcome *out, struct err *e)
     if (by_lookup) {
         o.proposer.propose = NULL;
         o.speculation = SPECULATION_LOOKUP;
+        o.draft_always = true; /* or measured times decide who is done first */
     }
     struct engine *eng = NULL;
     int worst = engine_open(model, &o, &eng, e);
