@@ -51,6 +51,9 @@ found = texts.with_texts(ours, ["aaaaaaaab", "bb\u00e9", "bb"], pieces)
 assert found == {"n": 3, "first": 2 / 3, "all": 1 / 3}, found
 found = texts.with_texts([[1, 3]], ["a\ufffd"], pieces)
 assert found == {"n": 1, "first": 1, "all": 1}, found
+# An answer of the quick pass is shorter.
+found = texts.with_texts([[1, 2], [1, 1]], ["abb", "abb"], pieces)
+assert found == {"n": 2, "first": 0.5, "all": 0.5}, found
 found = texts.with_tokens([[1] * 9, [2]], [[1] * 8 + [2], [1]])
 assert found == {"n": 2, "first": 0.5, "all": 0}, found
 same = "x" * texts.FIRST_CHARACTERS
