@@ -233,15 +233,6 @@ enum { N_MODELS = 1, IS_SLOW = 1 };
 enum { N_MODELS = sizeof models / sizeof models[0], IS_SLOW = 0 };
 #endif
 
-static struct model *open_tiny(const char *name)
-{
-    char *path = NULL;
-    assert_true(asprintf(&path, "%s/golden/tiny/%s", SHEAF_TEST_DATA, name) > 0);
-    struct model *m = golden_open_model(path);
-    free(path);
-    return m;
-}
-
 /* Half of the jobs are greedy, half are sampled with everything on. */
 static void submit_job(struct engine *eng, size_t index, uint64_t seed)
 {
@@ -343,7 +334,7 @@ static int first_difference(const struct answers *a, const struct answers *b)
 
 static void check_model(const char *name, enum kv_type kv)
 {
-    struct model *m = open_tiny(name);
+    struct model *m = golden_open_tiny(name);
     const char *isas[3];
     const size_t n_isas = golden_isas(isas);
     struct answers *want = answer_all(m, "ref", kv, &plain, 42);
@@ -397,7 +388,7 @@ static void no_lever_changes_an_answer_over_an_int8_cache(void **state)
 static void the_comparison_sees_another_seed(void **state)
 {
     (void)state;
-    struct model *m = open_tiny(models[0]);
+    struct model *m = golden_open_tiny(models[0]);
     struct answers *a = answer_all(m, "ref", KV_BF16, &plain, 42);
     struct answers *b = answer_all(m, "ref", KV_BF16, &plain, 43);
     assert_int_equal(first_difference(a, b), 1); /* job 0 is greedy */
@@ -419,7 +410,7 @@ static void logits_are_the_same_bits_for_every_chunk(void **state)
     for (size_t i = 0; i < N; i++)
         ids[i] = (int32_t)(rng_bits(6, 0, i) % 300);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        struct model *m = open_tiny(models[i]);
+        struct model *m = golden_open_tiny(models[i]);
         const size_t n = N * m->config.n_vocab;
         float *logits[3];
         static const size_t chunks[3] = {1, 64, 13};

@@ -460,15 +460,6 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
     return given ? strtoull(given, NULL, 10) : otherwise;
 }
 
-static struct model *open_tiny(const char *name)
-{
-    char *path = NULL;
-    assert_true(asprintf(&path, "%s/golden/tiny/%s", SHEAF_TEST_DATA, name) > 0);
-    struct model *m = golden_open_model(path);
-    free(path);
-    return m;
-}
-
 static const struct {
     const char *model;
     enum kv_type kv;
@@ -494,7 +485,7 @@ static struct sights run_worlds(enum kind kind, uint64_t n_cases)
     const size_t n_isas = golden_isas(isas);
     struct sights all = {0};
     for (size_t i = 0; i < N_TELLERS; i++) {
-        struct model *m = open_tiny(tellers[i].model);
+        struct model *m = golden_open_tiny(tellers[i].model);
         const char *isa = isas[i == 2 && n_isas > 1 ? n_isas - 2 : n_isas - 1];
         struct engine *plain = open_plain(m, isa, tellers[i].kv);
         const uint64_t until = n_cases * (i + 1) / N_TELLERS;
@@ -540,7 +531,7 @@ static void the_comparison_sees_a_misplaced_key(void **state)
     (void)state;
     const char *isas[3];
     const char *isa = isas[golden_isas(isas) - 1];
-    struct model *m = open_tiny(tellers[0].model);
+    struct model *m = golden_open_tiny(tellers[0].model);
     struct engine *plain = open_plain(m, isa, tellers[0].kv);
     struct sights all = {0};
     size_t n_seen = 0;
@@ -563,8 +554,8 @@ struct lone {
 static void open_lone(struct lone *l, size_t n_prompt, size_t max_tokens)
 {
     const char *isas[3];
-    *l =
-        (struct lone){.model = open_tiny(tellers[0].model), .isa = isas[golden_isas(isas) - 1]};
+    *l = (struct lone){.model = golden_open_tiny(tellers[0].model),
+                       .isa = isas[golden_isas(isas) - 1]};
     l->plain = open_plain(l->model, l->isa, KV_BF16);
     l->job.req = (struct seq_request){
         .max_tokens = max_tokens, .ignore_eos = true, .sample = sample_params_greedy()};

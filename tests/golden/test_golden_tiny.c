@@ -123,9 +123,7 @@ static void check_model(const json_t *entry, const char *isa, enum act_kind act)
 {
     const char *name = json_string_value(json_object_get(entry, "model"));
     const struct tolerance *t = act == ACT_F32 ? &float32_tolerance : &int8_tolerance;
-    char *path = NULL;
-    assert_true(asprintf(&path, "%s/golden/tiny/%s", SHEAF_TEST_DATA, name) > 0);
-    struct model *m = golden_open_model(path);
+    struct model *m = golden_open_tiny(name);
     struct engine *eng = golden_open_engine(m, isa, act, KV_F32, NULL);
     struct worst w = {0};
     const json_t *prompts = json_object_get(entry, "prompts");
@@ -137,7 +135,6 @@ static void check_model(const json_t *entry, const char *isa, enum act_kind act)
            act == ACT_F32 ? "float32" : "int8   ", w.max_abs, w.rms, w.compared);
     engine_close(eng);
     model_close(m);
-    free(path);
 }
 
 static void check_all(enum act_kind act)

@@ -113,6 +113,16 @@ struct model *golden_open_model(const char *path)
     return m;
 }
 
+struct model *golden_open_tiny(const char *name)
+{
+    char under_tests[96];
+    snprintf(under_tests, sizeof under_tests, "golden/tiny/%s", name);
+    char *path = golden_path(under_tests);
+    struct model *m = golden_open_model(path);
+    free(path);
+    return m;
+}
+
 struct engine *golden_open_engine(const struct model *m, const char *isa, enum act_kind act,
                                   enum kv_type kv, const struct engine_options *options)
 {

@@ -24,6 +24,8 @@ char *golden_path(const char *path_under_tests);
 const char *golden_demo_model(void);
 
 struct model *golden_open_model(const char *path);
+/* name: of a file in golden/tiny. */
+struct model *golden_open_tiny(const char *name);
 /* isa: "ref", "avx2", "avx512". options NULL: batch 16, chunk 64, step 128, two threads. */
 struct engine *golden_open_engine(const struct model *m, const char *isa, enum act_kind act,
                                   enum kv_type kv, const struct engine_options *options);

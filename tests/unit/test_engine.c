@@ -99,9 +99,7 @@ static struct ending answer(const struct seq_request *req)
 static int load(void **state)
 {
     (void)state;
-    char *path = golden_path("golden/tiny/tiny-llama-q4_1.gguf");
-    model = golden_open_model(path);
-    free(path);
+    model = golden_open_tiny("tiny-llama-q4_1.gguf");
     eos = tokenizer_eos(model->tokenizer);
     for (size_t i = 0; i < CONTEXT + 2; i++)
         prompt[i] = (int32_t)(rng_bits(11, 0, i) % 300);

@@ -141,9 +141,7 @@ static void nor_is_one_of_lookup_speculation(void **state)
 static int load(void **state)
 {
     (void)state;
-    char *path = golden_path("golden/tiny/tiny-llama-q4_1.gguf");
-    model = golden_open_model(path);
-    free(path);
+    model = golden_open_tiny("tiny-llama-q4_1.gguf");
     return 0;
 }
 

@@ -19,6 +19,7 @@
 #include "base/size.h"
 #include "engine/forward_int.h"
 #include "engine/spec.h"
+#include "forward_rig.h"
 #include "golden.h"
 
 enum { PAGE = KV_PAGE_TOKENS, SEQS_MAX = 6, ROWS_MAX = 512, PAGES_MAX = 128, CONTEXT = 320 };
@@ -30,12 +31,7 @@ enum { N_CASES = 40 };
 #endif
 
 struct world {
-    struct model *model;
-    enum kv_type kv_type;
-    struct kernels kernels;
-    struct weights weights;
-    struct kvpool *pool;
-    struct pool *threads;
+    struct forward_rig rig;
     struct prefix_tree *prefixes;
     struct spec *spec;
     struct forward *alone, *apart, *shared; /* the last: shared_attention */
@@ -68,19 +64,6 @@ static void must(int rc, const struct err *e)
         fail_msg("%s", e->text);
 }
 
-static struct forward *open_forward(struct world *w, const struct setting *s, bool shared)
-{
-    const struct forward_options o = {.n_rows_max = ROWS_MAX,
-                                      .n_logits_max = ROWS_MAX,
-                                      .activations = s->activations,
-                                      .kv_type = s->kv_type,
-                                      .shared_attention = shared};
-    struct forward *f = NULL;
-    struct err e = {0};
-    must(forward_open(w->model, &w->weights, &w->kernels, w->pool, w->threads, &o, &f, &e), &e);
-    return f;
-}
-
 static void propose_nothing(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
 {
     (void)ctx;
@@ -91,35 +74,21 @@ static void propose_nothing(void *ctx, const struct seq *seq, size_t n_max, stru
 
 static void open_world(struct world *w, const struct setting *s, const char *isa)
 {
-    *w = (struct world){.kv_type = s->kv_type};
-    char name[64];
-    snprintf(name, sizeof name, "golden/tiny/%s", s->model);
-    char *path = golden_path(name);
-    w->model = golden_open_model(path);
-    free(path);
-    setenv("SHEAF_KERNELS", isa, 1);
+    *w = (struct world){0};
+    struct model *m = golden_open_tiny(s->model);
+    forward_rig_open(&w->rig, m, isa, s->n_threads, s->kv_type, PAGES_MAX);
     struct err e = {0};
-    must(kernels_open(&w->kernels, &e), &e);
-    must(pool_open(s->n_threads, &w->threads, &e), &e);
-    must(weights_open(w->model, w->threads, &w->weights, &e), &e);
-    const struct model_config *c = &w->model->config;
-    const struct kvpool_shape shape = {.n_pages = PAGES_MAX,
-                                       .n_layers = c->n_layers,
-                                       .n_kv_heads = c->n_kv_heads,
-                                       .head_dim = c->head_dim,
-                                       .type = s->kv_type};
-    must(kvpool_open(&shape, &w->pool, &e), &e);
     const struct prefix_options prefix = {.enabled = false};
-    must(prefix_open(&prefix, w->pool, &w->prefixes, &e), &e);
+    must(prefix_open(&prefix, w->rig.kv, &w->prefixes, &e), &e);
     const struct spec_options spec = {.proposer = {.propose = propose_nothing},
                                       .batch = SEQS_MAX,
                                       .nodes_max = ROWS_MAX,
-                                      .n_vocab = c->n_vocab};
-    must(spec_open(&spec, w->prefixes, w->pool, &w->spec, &e), &e);
-    w->alone = open_forward(w, s, false);
-    w->apart = open_forward(w, s, false);
-    w->shared = open_forward(w, s, true);
-    w->expected = malloc(ROWS_MAX * c->n_vocab * sizeof w->expected[0]);
+                                      .n_vocab = m->config.n_vocab};
+    must(spec_open(&spec, w->prefixes, w->rig.kv, &w->spec, &e), &e);
+    w->alone = forward_rig_pass(&w->rig, ROWS_MAX, s->activations, false);
+    w->apart = forward_rig_pass(&w->rig, ROWS_MAX, s->activations, false);
+    w->shared = forward_rig_pass(&w->rig, ROWS_MAX, s->activations, true);
+    w->expected = malloc(ROWS_MAX * m->config.n_vocab * sizeof w->expected[0]);
     w->plan.segments = w->segments;
 }
 
@@ -131,10 +100,7 @@ static void close_world(struct world *w)
     forward_close(w->shared);
     spec_close(w->spec);
     prefix_close(w->prefixes);
-    kvpool_close(w->pool);
-    pool_close(w->threads);
-    weights_close(&w->weights);
-    model_close(w->model);
+    forward_rig_close(&w->rig);
 }
 
 static size_t roll(struct world *w, size_t limit)
@@ -152,29 +118,8 @@ static void take_pages(struct world *w, struct seq *seq, size_t n_positions)
 static void close_seq(struct world *w, struct seq *seq)
 {
     while (seq->n_pages > 0)
-        kvpool_release_page(w->pool, seq->pages[--seq->n_pages]);
+        kvpool_release_page(w->rig.kv, seq->pages[--seq->n_pages]);
     seq_close(seq);
-}
-
-static struct seq *open_seq(const int32_t *tokens, size_t n)
-{
-    const struct seq_request req = {.prompt = tokens, .n_prompt = n, .max_tokens = CONTEXT};
-    struct seq *seq = NULL;
-    assert_int_equal(seq_open(&req, CONTEXT, &seq, NULL), 0);
-    return seq;
-}
-
-/* Rows [begin, end) of one sequence, alone in its step; the last n_logits want logits. */
-static void run_alone(struct world *w, struct seq *seq, size_t begin, size_t end,
-                      size_t n_logits)
-{
-    if (begin == end)
-        return;
-    struct step_segment segment = {
-        .seq = seq, .n_rows = end - begin, .position = begin, .n_logits = n_logits};
-    const struct step_plan plan = {
-        .segments = &segment, .n_segments = 1, .n_rows = end - begin, .n_logits = n_logits};
-    forward_run(w->alone, &plan);
 }
 
 /* Often a chain and broad; sometimes numbered as it grew, which is not depth first best. */
@@ -187,7 +132,7 @@ static void make_draft(struct world *w, size_t n_max, struct draft *out)
         int parent = (int)out->n_nodes - 1;
         if (style == 0 || (style == 1 && roll(w, 3) == 0))
             parent = (int)roll(w, out->n_nodes + 1) - 1;
-        draft_add(out, parent, (int32_t)roll(w, w->model->config.n_vocab), DRAFT_LOOKUP,
+        draft_add(out, parent, (int32_t)roll(w, w->rig.model->config.n_vocab), DRAFT_LOOKUP,
                   (float)(1 + roll(w, 8)) / 8);
     }
     draft_order(out);
@@ -207,17 +152,17 @@ static void run_path(struct world *w, struct seq *twin, size_t root, const struc
 {
     const size_t depth = list_path(d, node, twin->tokens + root + 1);
     take_pages(w, twin, root + 1 + depth);
-    run_alone(w, twin, root + 1, root + 1 + depth, depth);
+    forward_rig_run(w->alone, twin, root + 1, root + 1 + depth, depth);
 }
 
 /* Every node by way of the path to it. */
 static void expect_rows(struct world *w, const struct step_segment *s, struct seq *twin)
 {
-    const size_t n_vocab = w->model->config.n_vocab;
+    const size_t n_vocab = w->rig.model->config.n_vocab;
     const size_t root = s->position + segment_root(s);
     float *expected = w->expected + s->logits_row * n_vocab;
     take_pages(w, twin, root + 1);
-    run_alone(w, twin, 0, root + 1, 1);
+    forward_rig_run(w->alone, twin, 0, root + 1, 1);
     memcpy(expected, forward_logits(w->alone, 0), n_vocab * sizeof(float));
     for (size_t i = 0; i < segment_n_nodes(s); i++) {
         run_path(w, twin, root, s->draft, (int)i);
@@ -239,10 +184,10 @@ static void add_seq(struct world *w, size_t index)
     int32_t tokens[CONTEXT];
     for (size_t i = 0; i < n_before + n_plain; i++)
         tokens[i] =
-            i < n_common ? parent->tokens[i] : (int32_t)roll(w, w->model->config.n_vocab);
-    struct seq *seq = open_seq(tokens, n_before + n_plain);
+            i < n_common ? parent->tokens[i] : (int32_t)roll(w, w->rig.model->config.n_vocab);
+    struct seq *seq = forward_rig_seq(tokens, n_before + n_plain, CONTEXT);
     for (size_t i = 0; i < n_common / PAGE; i++) {
-        kvpool_share_page(w->pool, parent->pages[i]);
+        kvpool_share_page(w->rig.kv, parent->pages[i]);
         seq->pages[seq->n_pages++] = parent->pages[i];
     }
     seq->n_computed = n_before;
@@ -251,9 +196,9 @@ static void add_seq(struct world *w, size_t index)
         make_draft(w, roll(w, 3) == 0 ? DRAFT_NODES_MAX : 9, &w->drafts[index]);
     const size_t n_nodes = w->drafts[index].n_nodes;
     take_pages(w, seq, n_before + n_plain + n_nodes);
-    run_alone(w, seq, n_common, n_before, 0);
+    forward_rig_run(w->alone, seq, n_common, n_before, 0);
     w->seqs[index] = seq;
-    w->twins[index] = open_seq(tokens, n_before + n_plain);
+    w->twins[index] = forward_rig_seq(tokens, n_before + n_plain, CONTEXT);
     w->segments[index] = (struct step_segment){
         .seq = seq,
         .row = w->plan.n_rows,
@@ -271,7 +216,7 @@ static void set_up(struct world *w, uint64_t seed)
 {
     w->seed = seed;
     w->n_draws = 0;
-    memset(kvpool_block(w->pool, 0, 0, 0), 0xff, kvpool_bytes(w->pool));
+    memset(kvpool_block(w->rig.kv, 0, 0, 0), 0xff, kvpool_bytes(w->rig.kv));
     w->plan.n_rows = w->plan.n_logits = 0;
     w->plan.n_segments = 1 + roll(w, SEQS_MAX);
     for (size_t i = 0; i < w->plan.n_segments; i++) {
@@ -287,13 +232,13 @@ static void tear_down(struct world *w)
         close_seq(w, w->seqs[i]);
         close_seq(w, w->twins[i]);
     }
-    assert_int_equal(kvpool_free_pages(w->pool), PAGES_MAX);
+    assert_int_equal(kvpool_free_pages(w->rig.kv), PAGES_MAX);
 }
 
 /* The first logits row that is not what it is alone, or -1. */
 static int first_difference(const struct world *w, struct forward *f)
 {
-    const size_t n_vocab = w->model->config.n_vocab;
+    const size_t n_vocab = w->rig.model->config.n_vocab;
     for (size_t i = 0; i < w->plan.n_logits; i++) {
         const float *want = w->expected + i * n_vocab;
         assert_true(want[0] == want[0]);
@@ -309,18 +254,18 @@ static int first_difference(const struct world *w, struct forward *f)
 static void lift_token(const struct world *w, const struct seq *seq, size_t layer, size_t head,
                        size_t position, void *out)
 {
-    const struct model_config *c = &w->model->config;
-    memset(out, 0, kv_page_bytes(w->kv_type, c->head_dim));
-    kv_copy_token(w->kv_type, c->head_dim, out, 0,
-                  kvpool_block(w->pool, layer, seq->pages[position / PAGE], head),
+    const struct model_config *c = &w->rig.model->config;
+    memset(out, 0, kv_page_bytes(w->rig.kv_type, c->head_dim));
+    kv_copy_token(w->rig.kv_type, c->head_dim, out, 0,
+                  kvpool_block(w->rig.kv, layer, seq->pages[position / PAGE], head),
                   position % PAGE);
 }
 
 static bool have_same_kv(const struct world *w, const struct seq *a, const struct seq *b,
                          size_t n_positions)
 {
-    const struct model_config *c = &w->model->config;
-    const size_t page_bytes = kv_page_bytes(w->kv_type, c->head_dim);
+    const struct model_config *c = &w->rig.model->config;
+    const size_t page_bytes = kv_page_bytes(w->rig.kv_type, c->head_dim);
     void *x = malloc(page_bytes), *y = malloc(page_bytes);
     bool same = true;
     for (size_t layer = 0; layer < c->n_layers; layer++)
@@ -347,7 +292,7 @@ static size_t draw_path(struct world *w, const struct step_segment *s, int node)
             return depth + 1;
         }
     do
-        drawn[depth] = (int32_t)roll(w, w->model->config.n_vocab);
+        drawn[depth] = (int32_t)roll(w, w->rig.model->config.n_vocab);
     while (draft_find(s->draft, node, drawn[depth]) != DRAFT_NONE);
     return depth + 1;
 }
@@ -377,12 +322,12 @@ static void check_case(struct world *w, uint64_t seed)
     set_up(w, seed);
     forward_run(w->apart, &w->plan);
     if (first_difference(w, w->apart) >= 0)
-        fail_msg("%s, case %llu: logits row %d differs", w->kernels.name,
+        fail_msg("%s, case %llu: logits row %d differs", w->rig.kernels.name,
                  (unsigned long long)seed, first_difference(w, w->apart));
     forward_run(w->shared, &w->plan);
     if (first_difference(w, w->shared) >= 0)
-        fail_msg("%s, case %llu: logits row %d differs with shared attention", w->kernels.name,
-                 (unsigned long long)seed, first_difference(w, w->shared));
+        fail_msg("%s, case %llu: logits row %d differs with shared attention",
+                 w->rig.kernels.name, (unsigned long long)seed, first_difference(w, w->shared));
     for (size_t i = 0; i < w->plan.n_segments; i++)
         check_kept(w, i);
     const struct draft_counters c = spec_counters(w->spec);
@@ -413,14 +358,14 @@ static void a_draft_reads_the_pages_before_it_once(void **state)
     const char *isas[3];
     struct world w;
     open_world(&w, &settings[0], isas[golden_isas(isas) - 1]);
-    const struct model_config *c = &w.model->config;
+    const struct model_config *c = &w.rig.model->config;
     /* Root at position 95, page 2: a line of two, and siblings of the first and the second. */
     static const int16_t parents[] = {-1, 0, 0, -1};
     enum { N_BEFORE = 95, N_NODES = 4 };
     int32_t tokens[N_BEFORE + 1] = {0};
-    struct seq *seq = open_seq(tokens, N_BEFORE + 1);
+    struct seq *seq = forward_rig_seq(tokens, N_BEFORE + 1, CONTEXT);
     take_pages(&w, seq, N_BEFORE + 1 + N_NODES);
-    run_alone(&w, seq, 0, N_BEFORE, 0);
+    forward_rig_run(w.alone, seq, 0, N_BEFORE, 0);
     struct draft d = {.n_nodes = 0};
     for (int i = 0; i < N_NODES; i++)
         draft_add(&d, parents[i], i, DRAFT_LOOKUP, 0.5f);

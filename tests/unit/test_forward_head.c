@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/rng.h"
 #include "engine/forward_int.h"
+#include "forward_rig.h"
 #include "golden.h"
 
 enum { ROWS = 5, PAGES = ROWS };
@@ -24,27 +25,18 @@ enum { ROWS = 5, PAGES = ROWS };
 enum output { AS_IT_IS, SEVEN_IN_TURN, MANY_NAN, NAN_BUT_LAST, ALL_NAN, ALL_ZERO, N_OUTPUTS };
 
 struct world {
-    struct model *model;
+    struct forward_rig rig;
     float *output; /* [V, D] */
-    struct kernels kernels;
-    struct weights weights;
-    struct kvpool *kv;
-    struct pool *threads;
     struct forward *forward;
     struct step_segment segments[ROWS];
     struct step_plan plan;
 };
 
-static void must(int rc, const struct err *e)
+/* The world keeps what the model then uses. */
+static void fill_output(struct world *w, struct model *m, enum output output)
 {
-    if (rc != 0)
-        fail_msg("%s", e->text);
-}
-
-static void fill_output(struct world *w, enum output output)
-{
-    const size_t n = w->model->config.n_vocab, dim = w->model->config.dim;
-    const float *given = w->model->output.data;
+    const size_t n = m->config.n_vocab, dim = m->config.dim;
+    const float *given = m->output.data;
     w->output = malloc(n * dim * sizeof(float));
     memcpy(w->output, given, n * dim * sizeof(float));
     for (size_t i = 0; i < n; i++) {
@@ -56,17 +48,15 @@ static void fill_output(struct world *w, enum output output)
         for (size_t k = 0; k < dim && (is_nan || output == ALL_ZERO); k++)
             row[k] = is_nan ? NAN : 0.0f;
     }
-    w->model->output.data = (void *)w->output;
+    m->output.data = (void *)w->output;
 }
 
 static void open_sequences(struct world *w)
 {
     for (size_t i = 0; i < ROWS; i++) {
         const int32_t tokens[] = {(int32_t)(17 * i + 3)};
-        const struct seq_request req = {.prompt = tokens, .n_prompt = 1, .max_tokens = 1};
-        struct seq *seq = NULL;
-        assert_int_equal(seq_open(&req, KV_PAGE_TOKENS, &seq, NULL), 0);
-        seq->pages[seq->n_pages++] = kvpool_acquire_page(w->kv);
+        struct seq *seq = forward_rig_seq(tokens, 1, KV_PAGE_TOKENS);
+        seq->pages[seq->n_pages++] = kvpool_acquire_page(w->rig.kv);
         w->segments[i] = (struct step_segment){
             .seq = seq, .row = i, .n_rows = 1, .n_logits = 1, .logits_row = ROWS - 1 - i};
     }
@@ -78,43 +68,23 @@ static void open_world(struct world *w, const char *isa, size_t n_vocab, size_t 
                        enum output output)
 {
     *w = (struct world){0};
-    char *path = golden_path("golden/tiny/tiny-llama-f32.gguf");
-    w->model = golden_open_model(path);
-    free(path);
-    w->model->config.n_vocab = w->model->output.n_rows = n_vocab;
-    fill_output(w, output);
-    setenv("SHEAF_KERNELS", isa, 1);
-    struct err e = {0};
-    must(kernels_open(&w->kernels, &e), &e);
-    must(pool_open(n_threads, &w->threads, &e), &e);
-    must(weights_open(w->model, w->threads, &w->weights, &e), &e);
-    const struct model_config *c = &w->model->config;
-    const struct kvpool_shape shape = {.n_pages = PAGES,
-                                       .n_layers = c->n_layers,
-                                       .n_kv_heads = c->n_kv_heads,
-                                       .head_dim = c->head_dim,
-                                       .type = KV_F32};
-    must(kvpool_open(&shape, &w->kv, &e), &e);
-    const struct forward_options o = {
-        .n_rows_max = ROWS, .n_logits_max = ROWS, .activations = ACT_F32, .kv_type = KV_F32};
-    must(forward_open(w->model, &w->weights, &w->kernels, w->kv, w->threads, &o, &w->forward,
-                      &e),
-         &e);
+    struct model *m = golden_open_tiny("tiny-llama-f32.gguf");
+    m->config.n_vocab = m->output.n_rows = n_vocab;
+    fill_output(w, m, output);
+    forward_rig_open(&w->rig, m, isa, n_threads, KV_F32, PAGES);
+    w->forward = forward_rig_pass(&w->rig, ROWS, ACT_F32, false);
     open_sequences(w);
 }
 
 static void close_world(struct world *w)
 {
     for (size_t i = 0; i < ROWS; i++) {
-        kvpool_release_page(w->kv, w->segments[i].seq->pages[0]);
+        kvpool_release_page(w->rig.kv, w->segments[i].seq->pages[0]);
         w->segments[i].seq->n_pages = 0;
         seq_close(w->segments[i].seq);
     }
     forward_close(w->forward);
-    kvpool_close(w->kv);
-    weights_close(&w->weights);
-    pool_close(w->threads);
-    model_close(w->model);
+    forward_rig_close(&w->rig);
     free(w->output);
 }
 
@@ -130,7 +100,7 @@ static int32_t search(const float *logits, size_t n)
 
 static float *all_logits(struct world *w)
 {
-    const size_t n_vocab = w->model->config.n_vocab;
+    const size_t n_vocab = w->rig.model->config.n_vocab;
     float *logits = malloc(ROWS * n_vocab * sizeof(float));
     for (size_t i = 0; i < ROWS; i++)
         w->segments[i].is_greedy = false;
@@ -142,7 +112,7 @@ static float *all_logits(struct world *w)
 /* Bit i of greedy: segment i is. */
 static void check_rows(struct world *w, const float *logits, unsigned greedy)
 {
-    const size_t n_vocab = w->model->config.n_vocab;
+    const size_t n_vocab = w->rig.model->config.n_vocab;
     for (size_t i = 0; i < ROWS; i++)
         w->segments[i].is_greedy = greedy >> i & 1;
     forward_run(w->forward, &w->plan);

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/rng.h"
 #include "engine/forward_int.h"
+#include "forward_rig.h"
 #include "golden.h"
 
 enum { PAGE = KV_PAGE_TOKENS, SEQS_MAX = 40, ROWS_MAX = 256, PAGES_MAX = 640, CONTEXT = 512 };
@@ -30,11 +31,7 @@ struct spec {
 };
 
 struct world {
-    struct model *model;
-    struct kernels kernels;
-    struct weights weights;
-    struct kvpool *pool;
-    struct pool *threads;
+    struct forward_rig rig;
     struct forward *alone, *shared; /* shared_attention off and on */
 
     struct seq *seqs[SEQS_MAX];
@@ -58,48 +55,14 @@ static const struct setting settings[] = {
 };
 enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
 
-static void must(int rc, const struct err *e)
-{
-    if (rc != 0)
-        fail_msg("%s", e->text);
-}
-
-static struct forward *open_forward(struct world *w, const struct setting *s, bool shared)
-{
-    const struct forward_options o = {.n_rows_max = ROWS_MAX,
-                                      .n_logits_max = ROWS_MAX,
-                                      .activations = s->activations,
-                                      .kv_type = s->kv_type,
-                                      .shared_attention = shared};
-    struct forward *f = NULL;
-    struct err e = {0};
-    must(forward_open(w->model, &w->weights, &w->kernels, w->pool, w->threads, &o, &f, &e), &e);
-    return f;
-}
-
 static void open_world(struct world *w, const struct setting *s, const char *isa)
 {
     *w = (struct world){0};
-    char name[64];
-    snprintf(name, sizeof name, "golden/tiny/%s", s->model);
-    char *path = golden_path(name);
-    w->model = golden_open_model(path);
-    free(path);
-    setenv("SHEAF_KERNELS", isa, 1);
-    struct err e = {0};
-    must(kernels_open(&w->kernels, &e), &e);
-    must(pool_open(s->n_threads, &w->threads, &e), &e);
-    must(weights_open(w->model, w->threads, &w->weights, &e), &e);
-    const struct model_config *c = &w->model->config;
-    const struct kvpool_shape shape = {.n_pages = PAGES_MAX,
-                                       .n_layers = c->n_layers,
-                                       .n_kv_heads = c->n_kv_heads,
-                                       .head_dim = c->head_dim,
-                                       .type = s->kv_type};
-    must(kvpool_open(&shape, &w->pool, &e), &e);
-    w->alone = open_forward(w, s, false);
-    w->shared = open_forward(w, s, true);
-    w->expected = malloc(ROWS_MAX * c->n_vocab * sizeof w->expected[0]);
+    struct model *m = golden_open_tiny(s->model);
+    forward_rig_open(&w->rig, m, isa, s->n_threads, s->kv_type, PAGES_MAX);
+    w->alone = forward_rig_pass(&w->rig, ROWS_MAX, s->activations, false);
+    w->shared = forward_rig_pass(&w->rig, ROWS_MAX, s->activations, true);
+    w->expected = malloc(ROWS_MAX * m->config.n_vocab * sizeof w->expected[0]);
     w->plan.segments = w->segments;
 }
 
@@ -108,10 +71,7 @@ static void close_world(struct world *w)
     free(w->expected);
     forward_close(w->alone);
     forward_close(w->shared);
-    kvpool_close(w->pool);
-    pool_close(w->threads);
-    weights_close(&w->weights);
-    model_close(w->model);
+    forward_rig_close(&w->rig);
 }
 
 /* ------------------------------------------------------------------ sequences and steps */
@@ -119,24 +79,13 @@ static void close_world(struct world *w)
 /* All bits set is a NaN in both element types. */
 static void poison_pages(struct world *w)
 {
-    memset(kvpool_block(w->pool, 0, 0, 0), 0xff, kvpool_bytes(w->pool));
-}
-
-/* Rows [begin, end) of one sequence, alone in its step; the last n_logits want logits. */
-static void run_alone(struct world *w, struct seq *seq, size_t begin, size_t end,
-                      size_t n_logits)
-{
-    struct step_segment segment = {
-        .seq = seq, .n_rows = end - begin, .position = begin, .n_logits = n_logits};
-    const struct step_plan plan = {
-        .segments = &segment, .n_segments = 1, .n_rows = end - begin, .n_logits = n_logits};
-    forward_run(w->alone, &plan);
+    memset(kvpool_block(w->rig.kv, 0, 0, 0), 0xff, kvpool_bytes(w->rig.kv));
 }
 
 static void take_pages(struct world *w, struct seq *seq)
 {
     while (seq->n_pages < seq_pages_for(seq->n_tokens)) {
-        const int32_t page = kvpool_acquire_page(w->pool);
+        const int32_t page = kvpool_acquire_page(w->rig.kv);
         assert_int_not_equal(page, KVPOOL_NO_PAGE);
         seq->pages[seq->n_pages++] = page;
     }
@@ -145,24 +94,16 @@ static void take_pages(struct world *w, struct seq *seq)
 static void give_pages_back(struct world *w, struct seq *seq)
 {
     while (seq->n_pages > 0)
-        kvpool_release_page(w->pool, seq->pages[--seq->n_pages]);
-}
-
-static struct seq *open_seq(const int32_t *tokens, size_t n)
-{
-    const struct seq_request req = {.prompt = tokens, .n_prompt = n, .max_tokens = 1};
-    struct seq *seq = NULL;
-    assert_int_equal(seq_open(&req, CONTEXT, &seq, NULL), 0);
-    return seq;
+        kvpool_release_page(w->rig.kv, seq->pages[--seq->n_pages]);
 }
 
 /* The logits that the sequence's last n_rows have in pages of its own. */
 static void expect_rows(struct world *w, const struct seq *seq, size_t n_rows, size_t row)
 {
-    struct seq *twin = open_seq(seq->tokens, seq->n_tokens);
+    struct seq *twin = forward_rig_seq(seq->tokens, seq->n_tokens, CONTEXT);
     take_pages(w, twin);
-    run_alone(w, twin, 0, twin->n_tokens, n_rows);
-    const size_t n_vocab = w->model->config.n_vocab;
+    forward_rig_run(w->alone, twin, 0, twin->n_tokens, n_rows);
+    const size_t n_vocab = w->rig.model->config.n_vocab;
     memcpy(w->expected + row * n_vocab, forward_logits(w->alone, 0),
            n_rows * n_vocab * sizeof(float));
     give_pages_back(w, twin);
@@ -177,10 +118,10 @@ static struct seq *make_seq(struct world *w, const struct spec *spec, size_t ind
     for (size_t i = 0; i < n_tokens; i++)
         tokens[i] = i < spec->n_shared * PAGE
                         ? parent->tokens[i]
-                        : (int32_t)(rng_bits(5, index, i) % w->model->config.n_vocab);
-    struct seq *seq = open_seq(tokens, n_tokens);
+                        : (int32_t)(rng_bits(5, index, i) % w->rig.model->config.n_vocab);
+    struct seq *seq = forward_rig_seq(tokens, n_tokens, CONTEXT);
     for (size_t i = 0; i < spec->n_shared; i++) {
-        kvpool_share_page(w->pool, parent->pages[i]);
+        kvpool_share_page(w->rig.kv, parent->pages[i]);
         seq->pages[seq->n_pages++] = parent->pages[i];
     }
     take_pages(w, seq);
@@ -207,7 +148,8 @@ static void set_up(struct world *w, const struct spec *specs, size_t n)
     w->plan.n_logits = w->plan.n_rows;
     for (size_t i = 0; i < n; i++)
         if (specs[i].n_computed > specs[i].n_shared * PAGE)
-            run_alone(w, w->seqs[i], specs[i].n_shared * PAGE, specs[i].n_computed, 0);
+            forward_rig_run(w->alone, w->seqs[i], specs[i].n_shared * PAGE, specs[i].n_computed,
+                            0);
 }
 
 static void tear_down(struct world *w)
@@ -216,13 +158,13 @@ static void tear_down(struct world *w)
         give_pages_back(w, w->seqs[i]);
         seq_close(w->seqs[i]);
     }
-    assert_int_equal(kvpool_free_pages(w->pool), PAGES_MAX);
+    assert_int_equal(kvpool_free_pages(w->rig.kv), PAGES_MAX);
 }
 
 /* Pages of one layer and head that the step read. */
 static size_t run_step(struct world *w, struct forward *f)
 {
-    const struct model_config *c = &w->model->config;
+    const struct model_config *c = &w->rig.model->config;
     const uint64_t before = forward_attention_pages(f);
     forward_run(f, &w->plan);
     const uint64_t n = forward_attention_pages(f) - before;
@@ -233,7 +175,7 @@ static size_t run_step(struct world *w, struct forward *f)
 /* The first sequence with a row that is not what it is alone, or -1. */
 static int first_difference(const struct world *w, struct forward *f)
 {
-    const size_t n_vocab = w->model->config.n_vocab;
+    const size_t n_vocab = w->rig.model->config.n_vocab;
     for (size_t i = 0; i < w->plan.n_segments; i++) {
         const struct step_segment *s = &w->plan.segments[i];
         if (memcmp(forward_logits(f, s->logits_row), w->expected + s->logits_row * n_vocab,
@@ -245,7 +187,7 @@ static int first_difference(const struct world *w, struct forward *f)
 
 static void assert_expectations_are_numbers(const struct world *w)
 {
-    for (size_t i = 0; i < w->plan.n_rows * w->model->config.n_vocab; i++)
+    for (size_t i = 0; i < w->plan.n_rows * w->rig.model->config.n_vocab; i++)
         assert_true(w->expected[i] == w->expected[i]);
 }
 
@@ -336,11 +278,11 @@ static void check_small_case(struct world *w, const struct test_case *t,
     assert_expectations_are_numbers(w);
     const size_t n_shared = run_step(w, w->shared);
     if (first_difference(w, w->shared) >= 0)
-        fail_msg("%s, %s: sequence %d differs with shared attention", w->kernels.name, t->name,
-                 first_difference(w, w->shared));
+        fail_msg("%s, %s: sequence %d differs with shared attention", w->rig.kernels.name,
+                 t->name, first_difference(w, w->shared));
     const size_t n_alone = run_step(w, w->alone);
     if (first_difference(w, w->alone) >= 0)
-        fail_msg("%s, %s: sequence %d differs", w->kernels.name, t->name,
+        fail_msg("%s, %s: sequence %d differs", w->rig.kernels.name, t->name,
                  first_difference(w, w->alone));
     if (s->n_threads == 1) {
         assert_int_equal(n_shared, pages_together(w));

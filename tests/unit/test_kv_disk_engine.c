@@ -227,9 +227,7 @@ static int begin_nights(void **state)
     assert_non_null(w);
     snprintf(w->folder, sizeof w->folder, "/tmp/sheaf-kv-XXXXXX");
     assert_non_null(mkdtemp(w->folder));
-    char *path = golden_path("golden/tiny/tiny-llama-q4_1.gguf");
-    w->model = golden_open_model(path);
-    free(path);
+    w->model = golden_open_tiny("tiny-llama-q4_1.gguf");
     w->options = (struct engine_options){.n_threads = 1,
                                          .batch = 4,
                                          .step_tokens = 64,

@@ -57,21 +57,11 @@ static void check_model(const struct model *m, const struct weights *w)
     assert_true(is_packed(&m->output, &w->output.parts[0]));
 }
 
-static struct model *open_model(const char *name)
-{
-    char under_tests[64];
-    snprintf(under_tests, sizeof under_tests, "golden/tiny/%s", name);
-    char *path = golden_path(under_tests);
-    struct model *m = golden_open_model(path);
-    free(path);
-    return m;
-}
-
 static void threads_pack_what_one_call_packs(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        struct model *m = open_model(models[i]);
+        struct model *m = golden_open_tiny(models[i]);
         for (size_t n_threads = 1; n_threads <= 3; n_threads++) {
             struct pool *threads = NULL;
             struct weights w;
@@ -89,7 +79,7 @@ static void threads_pack_what_one_call_packs(void **state)
 static void a_wrong_byte_shows(void **state)
 {
     (void)state;
-    struct model *m = open_model(models[2]);
+    struct model *m = golden_open_tiny(models[2]);
     struct pool *threads = NULL;
     struct weights w;
     assert_int_equal(pool_open(2, &threads, NULL), 0);
