@@ -18,14 +18,16 @@ enum { N_OUT = 80, N_JOBS = 3 };
 
 static struct model *model;
 
+/* By job, for measured times may decide whose answer comes first. */
 struct outcome {
     size_t n_answers;
-    int32_t tokens[N_JOBS * N_OUT];
-    size_t n_tokens;
+    size_t n_tokens[N_JOBS];
+    int32_t tokens[N_JOBS][N_OUT];
 };
 
 static void submit_all(struct engine *eng, int *worst, struct err *e)
 {
+    static size_t jobs[N_JOBS];
     static const int32_t prompt[] = {5, 6, 7, 8};
     static const char *const stops[] = {"never said", "nor this"};
     static const int32_t stop_tokens[] = {9999};
@@ -48,6 +50,8 @@ static void submit_all(struct engine *eng, int *worst, struct err *e)
             req.stop_tokens = said_at_once;
             req.sample.bias = sure;
         }
+        jobs[i] = i;
+        req.user = &jobs[i];
         const int rc = engine_submit(eng, &req, e);
         *worst = rc != 0 ? rc : *worst;
     }
@@ -75,7 +79,6 @@ static int open_and_answer(bool by_lookup, struct outcome *out, struct err *e)
     if (by_lookup) {
         o.proposer.propose = NULL;
         o.speculation = SPECULATION_LOOKUP;
-        o.draft_always = true; /* or measured times decide who is done first */
     }
     struct engine *eng = NULL;
     int worst = engine_open(model, &o, &eng, e);
@@ -86,8 +89,9 @@ static int open_and_answer(bool by_lookup, struct outcome *out, struct err *e)
         struct seq_result r;
         if (engine_collect(eng, &r)) {
             out->n_answers++;
-            memcpy(out->tokens + out->n_tokens, r.tokens, r.n_tokens * sizeof r.tokens[0]);
-            out->n_tokens += r.n_tokens;
+            const size_t job = *(const size_t *)r.user;
+            memcpy(out->tokens[job], r.tokens, r.n_tokens * sizeof r.tokens[0]);
+            out->n_tokens[job] = r.n_tokens;
             continue;
         }
         bool worked;
