@@ -1,3 +1,4 @@
+#include "inline_int.h"
 #include "kernels_int.h"
 #include "kv_int.h"
 
@@ -9,47 +10,50 @@ size_t kv_page_bytes(enum kv_type type, size_t head_dim)
     return 2 * KV_PAGE_TOKENS * head_dim * elem_bytes;
 }
 
-static void copy_bf16(size_t head_dim, uint16_t *to, size_t to_slot, const uint16_t *from,
-                      size_t from_slot)
+/* An element from a place to another one; bytes is a constant where this is inlined. */
+static ALWAYS_INLINE void copy_element(size_t bytes, void *to, size_t to_index,
+                                       const void *from, size_t from_index)
 {
-    for (size_t i = 0; i < head_dim; i++) {
-        to[kv_key_index(to_slot, i)] = from[kv_key_index(from_slot, i)];
-        to[kv_value_index(head_dim, to_slot, i)] = from[kv_value_index(head_dim, from_slot, i)];
-    }
+    memmove((char *)to + to_index * bytes, (const char *)from + from_index * bytes, bytes);
 }
 
-static void copy_f32(size_t head_dim, uint32_t *to, size_t to_slot, const uint32_t *from,
-                     size_t from_slot)
+static ALWAYS_INLINE void copy_value(size_t bytes, size_t head_dim, void *to, size_t to_slot,
+                                     const void *from, size_t from_slot)
 {
-    for (size_t i = 0; i < head_dim; i++) {
-        to[kv_key_index(to_slot, i)] = from[kv_key_index(from_slot, i)];
-        to[kv_value_index(head_dim, to_slot, i)] = from[kv_value_index(head_dim, from_slot, i)];
-    }
+    for (size_t i = 0; i < head_dim; i++)
+        copy_element(bytes, to, kv_value_index(head_dim, to_slot, i), from,
+                     kv_value_index(head_dim, from_slot, i));
 }
 
-static void copy_int8(size_t head_dim, uint8_t *to, size_t to_slot, const uint8_t *from,
-                      size_t from_slot)
+static ALWAYS_INLINE void copy_floats(size_t bytes, size_t head_dim, void *to, size_t to_slot,
+                                      const void *from, size_t from_slot)
 {
-    for (size_t i = 0; i < head_dim; i++) {
-        to[kv_int8_key_at(to_slot, i)] = from[kv_int8_key_at(from_slot, i)];
-        to[kv_value_index(head_dim, to_slot, i)] = from[kv_value_index(head_dim, from_slot, i)];
-    }
+    for (size_t i = 0; i < head_dim; i++)
+        copy_element(bytes, to, kv_key_index(to_slot, i), from, kv_key_index(from_slot, i));
+    copy_value(bytes, head_dim, to, to_slot, from, from_slot);
+}
+
+static void copy_codes(size_t head_dim, char *to, size_t to_slot, const char *from,
+                       size_t from_slot)
+{
     const size_t scales_at = 2 * KV_PAGE_TOKENS * head_dim;
-    uint32_t *to_scales = (uint32_t *)(void *)(to + scales_at);
-    const uint32_t *from_scales = (const uint32_t *)(const void *)(from + scales_at);
-    to_scales[to_slot] = from_scales[from_slot];
-    to_scales[KV_PAGE_TOKENS + to_slot] = from_scales[KV_PAGE_TOKENS + from_slot];
+    for (size_t i = 0; i < head_dim; i++)
+        copy_element(1, to, kv_int8_key_at(to_slot, i), from, kv_int8_key_at(from_slot, i));
+    copy_value(1, head_dim, to, to_slot, from, from_slot);
+    for (size_t first = 0; first < 2 * KV_PAGE_TOKENS; first += KV_PAGE_TOKENS)
+        copy_element(sizeof(float), to + scales_at, first + to_slot, from + scales_at,
+                     first + from_slot);
 }
 
 void kv_copy_token(enum kv_type type, size_t head_dim, void *to, size_t to_slot,
                    const void *from, size_t from_slot)
 {
     if (type == KV_BF16)
-        copy_bf16(head_dim, to, to_slot, from, from_slot);
-    else if (type == KV_INT8)
-        copy_int8(head_dim, to, to_slot, from, from_slot);
+        copy_floats(2, head_dim, to, to_slot, from, from_slot);
+    else if (type == KV_F32)
+        copy_floats(4, head_dim, to, to_slot, from, from_slot);
     else
-        copy_f32(head_dim, to, to_slot, from, from_slot);
+        copy_codes(head_dim, to, to_slot, from, from_slot);
 }
 
 static void write_bf16(size_t head_dim, uint16_t *page, size_t slot, const float *key,
