@@ -437,15 +437,12 @@ static void run_span(const struct band *band, const struct target *to, struct sp
 /* The panels as bytes, where that pays: blocks [0, n_blocks) of K, or one chunk of a long K. */
 struct expansion {
     struct pack_layout layout;
-    bool is_wanted;
     size_t n_blocks; /* that are there */
     __attribute__((aligned(64))) uint8_t bytes[TILE_PANELS][KEPT_BLOCKS * BYTE_BLOCK_BYTES];
 };
 
-static void prepare_expansion(const struct pack_layout *layout, size_t n_rows,
-                              struct expansion *x)
+static void prepare_expansion(const struct pack_layout *layout, struct expansion *x)
 {
-    x->is_wanted = layout->codes == PACK_NIBBLES && n_rows >= EXPAND_ROWS;
     x->layout = *layout;
     x->layout.codes = PACK_BYTES;
     x->layout.factors = PACK_FACTORS_F32;
@@ -453,11 +450,23 @@ static void prepare_expansion(const struct pack_layout *layout, size_t n_rows,
     x->layout.block_bytes = BYTE_BLOCK_BYTES;
 }
 
-/* The span's panels as bytes; those of a K that fits are expanded once for all bands. */
+/* Does all of K fit? Then its panels are expanded once for all bands. */
+static bool is_kept(const struct band *band)
+{
+    return band->w->n_cols / ACT_BLOCK <= KEPT_BLOCKS;
+}
+
+static bool wants_expansion(const struct band *band, const struct pack_layout *layout)
+{
+    const size_t n_rows = is_kept(band) ? band->x->n_rows : band->n_rows;
+    return layout->codes == PACK_NIBBLES && n_rows >= EXPAND_ROWS;
+}
+
+/* The span's panels as bytes. */
 static void expand_span(const struct band *band, size_t block, struct expansion *x,
                         struct span *s)
 {
-    const bool fits = band->w->n_cols / ACT_BLOCK <= KEPT_BLOCKS;
+    const bool fits = is_kept(band);
     const size_t at = (fits ? block : 0) * BYTE_BLOCK_BYTES;
     const bool is_there = fits && block + s->n_blocks <= x->n_blocks;
     for (size_t p = 0; p < band->n_panels; p++) {
@@ -483,7 +492,7 @@ static void run_band(const struct band *band, const struct target *to,
     for (size_t b = 0; b < k_blocks; b += CHUNK_BLOCKS) {
         const size_t n = k_blocks - b < CHUNK_BLOCKS ? k_blocks - b : (size_t)CHUNK_BLOCKS;
         struct span s = span_of(band, layout, b, n);
-        if (x->is_wanted)
+        if (wants_expansion(band, layout))
             expand_span(band, b, x, &s);
         run_span(band, to, s, b, sums);
     }
@@ -497,7 +506,7 @@ static void matmul_int8(const struct weight *w, const struct act *x, size_t pane
     if (layout.has_levels)
         layout.zero = 128; /* level_bytes adds it */
     struct expansion expansion;
-    prepare_expansion(&layout, x->n_rows, &expansion);
+    prepare_expansion(&layout, &expansion);
     struct band band = {.w = w, .x = x};
     for (size_t p = panel_begin; p < panel_end; p += TILE_PANELS) {
         band.panel = p;
