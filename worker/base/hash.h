@@ -8,6 +8,13 @@
 
 uint64_t hash_bytes(const void *bytes, size_t length);
 
+/* Of two words, by Fibonacci hashing (Knuth, vol. 3, 6.4): for small tables, by its highest
+ * bits. */
+static inline uint64_t hash_pair(uint32_t first, uint32_t second)
+{
+    return ((uint64_t)first << 32 | second) * UINT64_C(0x9E3779B97F4A7C15);
+}
+
 /* A set of 64-bit hashes. Zeroed is empty. Thread: one. */
 struct hash_set {
     uint64_t *slots; /* 0 = free; a hash of 0 is stored as 1 */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/limits.h"
 #include "base/size.h"
 
@@ -77,9 +78,8 @@ size_t automaton_bytes_max(size_t n_tokens)
 /* -> the slot of the edge, or the free one where it belongs */
 static struct slot *find(const struct builder *b, uint32_t state, int32_t token)
 {
-    const uint64_t key = (uint64_t)state << 32 | (uint32_t)token;
     const size_t mask = ((size_t)1 << b->n_slot_bits) - 1;
-    size_t i = (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> (64 - b->n_slot_bits));
+    size_t i = (size_t)(hash_pair(state, (uint32_t)token) >> (64 - b->n_slot_bits));
     while (b->slots[i].target != AUTOMATON_NONE &&
            (b->slots[i].state != state || b->slots[i].token != token))
         i = (i + 1) & mask;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/size.h"
 
 /* Places are stored one higher, so that 0 is none. */
@@ -77,8 +78,7 @@ int32_t ngram_token(const struct ngram *ix, size_t index)
 
 static uint32_t *latest_of(const struct ngram *ix, int32_t first, int32_t second)
 {
-    const uint64_t key = (uint64_t)(uint32_t)first << 32 | (uint32_t)second;
-    return &ix->latest[key * UINT64_C(0x9E3779B97F4A7C15) >> ix->shift];
+    return &ix->latest[hash_pair((uint32_t)first, (uint32_t)second) >> ix->shift];
 }
 
 void ngram_add(struct ngram *ix, int32_t token)
