@@ -86,8 +86,9 @@ struct draft_counters {
 };
 
 /*
- * Where drafts come from. propose adds at most n_max nodes to an empty draft for a sequence
- * that decodes in the coming step: the children of DRAFT_ROOT follow seq->tokens[n_tokens - 1].
+ * Where drafts come from. propose adds nodes to an empty draft for a sequence that decodes in
+ * the coming step: the children of DRAFT_ROOT follow seq->tokens[n_tokens - 1]. n_max are of
+ * use; of more, in any order, the caller drops what draft_order puts last.
  * Thread: the engine's, between steps.
  */
 struct draft_proposer {

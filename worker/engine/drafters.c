@@ -111,8 +111,6 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
     const struct draft_limits limits = {.n_nodes = size_min(n_max, NODES_PER_SOURCE),
                                         .p_min = PATH_P_MIN};
     drafter_propose(seq->drafter, &limits, out);
-    draft_order(out);
-    out->n_nodes = size_min(out->n_nodes, n_max);
 }
 
 struct draft_proposer drafters_proposer(struct drafters *d)

@@ -21,7 +21,8 @@ struct ranked {
     size_t n_seen; /* of them, by the search */
     size_t n_taken;
     uint8_t nodes[DRAFT_NODES_MAX];
-    double values[DRAFT_NODES_MAX]; /* by rank */
+    double values[DRAFT_NODES_MAX]; /* by rank; corrected */
+    double paths[DRAFT_NODES_MAX];  /* by node: that it and all before it are drawn */
 };
 
 struct spec_budget {
@@ -93,20 +94,20 @@ struct spec_budget_counters spec_budget_counters(const struct spec_budget *b)
 static void rank(struct ranked *r, const struct spec_seq *seq, double trust)
 {
     const struct draft *d = seq->draft;
-    double values[DRAFT_NODES_MAX];
+    double *paths = r->paths;
     for (size_t i = 0; i < d->n_nodes; i++) {
         const struct draft_node *node = &d->nodes[i];
-        const double before = node->parent == DRAFT_ROOT ? 1 : values[node->parent];
-        values[i] = before * (double)node->p;
+        const double before = node->parent == DRAFT_ROOT ? 1 : paths[node->parent];
+        paths[i] = before * (double)node->p;
         size_t k = i;
-        for (; k > 0 && values[r->nodes[k - 1]] < values[i]; k--)
+        for (; k > 0 && paths[r->nodes[k - 1]] < paths[i]; k--)
             r->nodes[k] = r->nodes[k - 1];
         r->nodes[k] = (uint8_t)i;
     }
     r->n = size_min(d->n_nodes, seq->n_nodes_max);
     r->n_seen = r->n_taken = 0;
     for (size_t k = 0; k < r->n; k++) {
-        const double corrected = values[r->nodes[k]] * trust;
+        const double corrected = paths[r->nodes[k]] * trust;
         r->values[k] = corrected < SURE ? corrected : SURE;
     }
 }
@@ -234,16 +235,11 @@ static void cut(struct spec_budget *b, const struct spec_seq *seqs, size_t n_seq
         uint64_t kept = 0;
         for (size_t k = 0; k < r->n_taken; k++)
             kept |= UINT64_C(1) << r->nodes[k];
-        double values[DRAFT_NODES_MAX];
-        for (size_t k = 0; k < d->n_nodes; k++) {
-            struct draft_node *node = &d->nodes[k];
-            values[k] =
-                (node->parent == DRAFT_ROOT ? 1 : values[node->parent]) * (double)node->p;
+        for (size_t k = 0; k < d->n_nodes; k++)
             if (kept >> k & 1)
-                b->expected_now += values[k];
+                b->expected_now += r->paths[k];
             else
-                node->p = 0;
-        }
+                d->nodes[k].p = 0;
         draft_order(d);
     }
 }
