@@ -339,7 +339,7 @@ static struct engine_options random_options(struct dice *d, const struct model *
                                .shared_attention = roll(d, 2),
                                .whole_prompts = roll(d, 5) == 0,
                                .draft_tokens = drafts[roll(d, 5)],
-                               .proposer = {propose, sources}};
+                               .proposer = {.propose = propose, .ctx = sources}};
     if (sources->looks_up) {
         o.proposer.propose = NULL;
         o.speculation = SPECULATION_LOOKUP;
@@ -608,8 +608,8 @@ static void a_perfect_drafter_gains_its_depth_in_every_step(void **state)
     l.job.drafter = KNOWS;
     for (size_t depth = 1; depth <= 30; depth++) {
         struct sources sources = {.model = l.model};
-        struct engine *eng =
-            open_alone(&l, depth, (struct draft_proposer){propose, &sources}, false);
+        struct engine *eng = open_alone(
+            &l, depth, (struct draft_proposer){.propose = propose, .ctx = &sources}, false);
         const struct seq_result r = answer_with(eng, &l.job);
         assert_int_equal(r.n_steps, 1 + (60 + depth) / (depth + 1));
         assert_int_equal(r.n_accepted, r.n_drafted);
@@ -635,8 +635,8 @@ static void off_is_off(void **state)
     open_lone(&l, 40, 50);
     size_t n_asked = 0;
     struct engine *off = open_alone(&l, 0, (struct draft_proposer){0}, true);
-    struct engine *idle =
-        open_alone(&l, 0, (struct draft_proposer){propose_nothing, &n_asked}, true);
+    struct engine *idle = open_alone(
+        &l, 0, (struct draft_proposer){.propose = propose_nothing, .ctx = &n_asked}, true);
     const struct seq_result a = answer_with(off, &l.job), b = answer_with(idle, &l.job);
     assert_null(off->spec);
     assert_null(off->drafters);
@@ -808,7 +808,8 @@ static void sources_are_seldom_asked_in_vain(void **state)
     o.draft_always = false;
     struct engine *eng = open_lookup(&l, &o);
     size_t n_asked = 0;
-    give_times(eng, (struct draft_proposer){ponder, &n_asked}, 1.001, 1.01, 0.01);
+    give_times(eng, (struct draft_proposer){.propose = ponder, .ctx = &n_asked}, 1.001, 1.01,
+               0.01);
     const struct seq_result r = answer_with(eng, &l.job);
     assert_int_equal(r.n_drafted, 0);
     assert_true(n_asked >= 1 && n_asked <= 6);
@@ -825,8 +826,8 @@ static void refused_drafts_never_reach_the_cache(void **state)
         struct lone l;
         open_lone(&l, PAGE, n_tokens);
         struct sources sources = {.model = l.model, .dice = {.seed = n_tokens}};
-        struct engine *eng =
-            open_alone(&l, 20, (struct draft_proposer){propose, &sources}, true);
+        struct engine *eng = open_alone(
+            &l, 20, (struct draft_proposer){.propose = propose, .ctx = &sources}, true);
         l.job.drafter = n_tokens % 2 ? ERRS : KNOWS_BADLY;
         const struct seq_result r = answer_with(eng, &l.job);
         assert_true(r.n_drafted > r.n_accepted);

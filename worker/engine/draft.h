@@ -89,10 +89,13 @@ struct draft_counters {
  * Where drafts come from. propose adds nodes to an empty draft for a sequence that decodes in
  * the coming step: the children of DRAFT_ROOT follow seq->tokens[n_tokens - 1]. n_max are of
  * use; of more, in any order, the caller drops what draft_order puts last.
+ * prepare, unless NULL, is told before all sequences that will be asked in the step, so that
+ * what a source computes is computed for all of them at once.
  * Thread: the engine's, between steps.
  */
 struct draft_proposer {
     void (*propose)(void *ctx, const struct seq *seq, size_t n_max, struct draft *out);
+    void (*prepare)(void *ctx, struct seq *const *seqs, size_t n_seqs);
     void *ctx;
 };
 

@@ -57,5 +57,8 @@ void forward_run_head(struct forward *f);
 float *forward_logits(struct forward *f, size_t logits_row);
 /* What kernels.h's argmax gives for the logits of a greedy row, which are nowhere. */
 int32_t forward_best(const struct forward *f, size_t logits_row);
+/* [D] hidden state behind the last norm that those logits were computed from; valid until the
+ * next run. */
+const float *forward_hidden(const struct forward *f, size_t logits_row);
 
 #endif

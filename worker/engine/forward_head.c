@@ -122,3 +122,9 @@ int32_t forward_best(const struct forward *f, size_t logits_row)
     const struct best best = f->bests[logits_row];
     return best.index == NO_BEST ? 0 : best.index;
 }
+
+const float *forward_hidden(const struct forward *f, size_t logits_row)
+{
+    ASSERT(logits_row < f->options.n_logits_max);
+    return f->last.f32 + logits_row * f->config->dim;
+}

@@ -18,6 +18,7 @@ struct spec {
     struct spec_budget *budget; /* or NULL: no table of times */
     struct spec_time time;
     struct spec_seq *seqs; /* [batch] that the budget is for */
+    struct seq **asked;    /* [batch] for drafts in the step */
     size_t n_accepted_now; /* nodes of the step that were drawn */
     bool asked_in_vain;    /* in the step */
     double credit_us;      /* for that */
@@ -46,7 +47,8 @@ int spec_open(const struct spec_options *o, struct prefix_tree *prefixes, struct
     *s = (struct spec){.options = *o, .prefixes = prefixes, .pool = pool};
     int rc = 0;
     s->drafts = calloc(o->batch, sizeof s->drafts[0]);
-    if (!s->drafts)
+    s->asked = calloc(o->batch, sizeof s->asked[0]);
+    if (!s->drafts || !s->asked)
         rc = ERR_SET(e, ERR_NOMEM, "no memory for %zu drafts", o->batch);
     if (rc == 0 && o->time)
         rc = open_budget(s, e);
@@ -64,6 +66,7 @@ void spec_close(struct spec *s)
         return;
     spec_budget_close(s->budget);
     free(s->seqs);
+    free(s->asked);
     free(s->drafts);
     free(s);
 }
@@ -96,9 +99,20 @@ static void propose(const struct spec *s, const struct seq *seq, struct draft *o
     cut(out, n_max);
 }
 
+static void prepare(struct spec *s, const struct step_plan *plan)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n_segments; i++)
+        if (seq_is_decoding(plan->segments[i].seq))
+            s->asked[n++] = plan->segments[i].seq;
+    s->options.proposer.prepare(s->options.proposer.ctx, s->asked, n);
+}
+
 /* Each segment that decodes gets a draft, which may be empty. */
 static void propose_all(struct spec *s, struct step_plan *plan)
 {
+    if (s->options.proposer.prepare)
+        prepare(s, plan);
     for (size_t i = 0; i < plan->n_segments; i++) {
         struct step_segment *segment = &plan->segments[i];
         if (!seq_is_decoding(segment->seq))
