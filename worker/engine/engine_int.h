@@ -24,6 +24,7 @@ struct engine {
     struct drafters *drafters;      /* or NULL: no speculation, or another's proposer */
     struct spec_time decoding_time; /* at start, for them */
     struct spec *spec;              /* or NULL: no speculation */
+    size_t drafts_bytes;            /* of the drafters, at most */
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
     struct step_plan plan;
