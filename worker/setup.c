@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "io/queue_file.h"
 #include "job_parse.h"
+#include "setup_drafts.h"
 
 #define DEMO_MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -80,19 +81,10 @@ static int choose_kv_type(const char *name, enum kv_type *out, struct err *e)
     return ERR_SET(e, ERR_CONFIG, "kv.type=%s is not one of bf16, int8, f32", name);
 }
 
-static int choose_speculation(const char *name, enum speculation *out, struct err *e)
-{
-    const bool is_lookup = strcmp(name, "lookup") == 0;
-    if (!is_lookup && strcmp(name, "off") != 0)
-        return ERR_SET(e, ERR_CONFIG, "speculation=%s is not one of off, lookup", name);
-    *out = is_lookup ? SPECULATION_LOOKUP : SPECULATION_OFF;
-    return 0;
-}
-
 static int choose_formats(const struct settings *s, struct engine_options *out, struct err *e)
 {
     TRY(choose_kv_type(s->kv_type, &out->kv_type, e));
-    TRY(choose_speculation(s->speculation, &out->speculation, e));
+    TRY(setup_choose_speculation(s, &out->speculation, e));
     const bool is_int8 = strcmp(s->activations, "int8") == 0;
     if (!is_int8 && strcmp(s->activations, "f32") != 0)
         return ERR_SET(e, ERR_CONFIG, "activations=%s is not one of int8, f32", s->activations);
@@ -127,7 +119,8 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
 }
 
 /* Options and plan as the database keeps them. */
-static char *describe_engine(const struct engine *eng, const struct settings *s)
+static char *describe_engine(const struct engine *eng, const struct settings *s,
+                             const struct setup_drafts *drafts)
 {
     const struct engine_plan plan = engine_plan(eng);
     json_t *steps = json_array();
@@ -145,20 +138,26 @@ static char *describe_engine(const struct engine *eng, const struct settings *s)
         "weights_bytes", (json_int_t)plan.weights_bytes, "kv_bytes", (json_int_t)plan.kv_bytes,
         "activations_bytes", (json_int_t)plan.activations_bytes, "drafts_bytes",
         (json_int_t)plan.drafts_bytes, "calibration", steps);
+    if (*drafts->text)
+        json_object_set_new(root, "heads", json_string(drafts->text));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
 }
 
-/* Nodes that steps computed, by source and by depth; those without any are left out. */
+/* Nodes that steps computed, by source and by depth; those without any are left out. A source
+ * that was often unasked does not pay here. */
 static json_t *describe_drafts(const struct draft_counters *c)
 {
     json_t *by_source = json_object(), *by_depth = json_array();
     for (size_t i = 0; i < DRAFT_SOURCES; i++)
-        if (c->drafted_by[i] > 0)
-            json_object_set_new(by_source, draft_source_name((enum draft_source)i),
-                                json_pack("{s:I, s:I}", "drafted", (json_int_t)c->drafted_by[i],
-                                          "accepted", (json_int_t)c->accepted_by[i]));
+        if (c->drafted_by[i] > 0 || c->unasked[i] > 0)
+            json_object_set_new(
+                by_source, draft_source_name((enum draft_source)i),
+                json_pack("{s:I, s:I, s:I, s:I, s:I}", "drafted", (json_int_t)c->drafted_by[i],
+                          "accepted", (json_int_t)c->accepted_by[i], "asked",
+                          (json_int_t)c->asked[i], "unasked", (json_int_t)c->unasked[i],
+                          "asked_us", (json_int_t)c->asked_us[i]));
     for (size_t i = 1; i <= DRAFT_NODES_MAX; i++)
         if (c->drafted_at[i] > 0)
             json_array_append_new(by_depth,
@@ -198,9 +197,10 @@ static char *describe_counters(const struct engine *eng, const struct settings *
     return text;
 }
 
-static int begin_run(struct setup *setup, const struct settings *s, struct err *e)
+static int begin_run(struct setup *setup, const struct settings *s,
+                     const struct setup_drafts *used, struct err *e)
 {
-    char *engine_json = describe_engine(setup->engine, s);
+    char *engine_json = describe_engine(setup->engine, s, used);
     if (!engine_json)
         return ERR_SET(e, ERR_NOMEM, "no memory for the run's description");
     const struct store_run run = {
@@ -218,7 +218,7 @@ static int begin_run(struct setup *setup, const struct settings *s, struct err *
     return rc;
 }
 
-static void say_plan(const struct setup *setup)
+static void say_plan(const struct setup *setup, const struct setup_drafts *used)
 {
     const struct engine_plan plan = engine_plan(setup->engine);
     char drafts[48] = "";
@@ -230,6 +230,8 @@ static void say_plan(const struct setup *setup)
              plan.n_threads, plan.weights_bytes >> 20, plan.kv_bytes >> 20,
              plan.kv_pages * KV_PAGE_TOKENS, plan.activations_bytes >> 20, drafts,
              plan.context);
+    if (*used->text)
+        log_info("drafts from %s", used->text);
 }
 
 int setup_open(struct setup *setup, const struct settings *s, const char *db_path,
@@ -244,17 +246,20 @@ int setup_open(struct setup *setup, const struct settings *s, const char *db_pat
 
     int rc = 0;
     struct engine_options options;
+    struct setup_drafts drafts = {0};
     TRY_OUT(rc, setup_engine_options(s, &options, e));
     /* The database first: a wrong path shows before the model is read. */
     TRY_OUT(rc, store_open(db_path, STORE_OWNER, &setup->store.store, e));
     TRY_OUT(rc, setup_open_model(s, &setup->model, e));
     TRY_OUT(rc, answer_context_init(&setup->answers, setup->model, s, setup->worker_id, e));
+    TRY_OUT(rc, setup_open_drafts(s, setup->model, &options, &drafts, e));
     TRY_OUT(rc, engine_open(setup->model, &options, &setup->engine, e));
     model_drop_weights(setup->model); /* the engine has packed them */
-    TRY_OUT(rc, begin_run(setup, s, e));
+    TRY_OUT(rc, begin_run(setup, s, &drafts, e));
     if (!quiet)
-        say_plan(setup);
+        say_plan(setup, &drafts);
 out:
+    setup_close_drafts(&drafts);
     if (rc != 0)
         setup_close(setup);
     return rc;
