@@ -368,6 +368,25 @@ static void look(struct sights *all, const struct job *job, const struct seq_res
     all->n_by_known += job->drafter == KNOWS && r->n_accepted > 0;
 }
 
+/* Each node is drafted by somebody and stands at some depth. */
+static void check_tally(const struct seq_result *r)
+{
+    uint64_t drafted[TALLY_SOURCES] = {0}, accepted[TALLY_SOURCES] = {0};
+    uint64_t by_source = 0;
+    for (size_t source = 0; source < TALLY_SOURCES; source++) {
+        for (size_t at = 0; at < TALLY_DEPTHS; at++) {
+            drafted[source] += r->drafts->drafted[source][at];
+            accepted[source] += r->drafts->accepted[source][at];
+        }
+        by_source += source == TALLY_ALL ? 0 : drafted[source];
+        assert_true(accepted[source] <= drafted[source]);
+    }
+    assert_int_equal(drafted[TALLY_ALL], r->n_drafted);
+    assert_int_equal(accepted[TALLY_ALL], r->n_accepted);
+    assert_true(by_source >= r->n_drafted);
+    assert_true(r->drafts->steps <= r->n_steps);
+}
+
 /* Returns false at the first answer that differs. */
 static bool compare_answers(struct engine *eng, struct job *jobs, size_t n, struct sights *all)
 {
@@ -384,6 +403,7 @@ static bool compare_answers(struct engine *eng, struct job *jobs, size_t n, stru
         }
         const struct job *job = r.user;
         same = same && is_same_answer(job, &r);
+        check_tally(&r);
         look(all, job, &r);
         n_drafted += r.n_drafted;
         n_accepted += r.n_accepted;

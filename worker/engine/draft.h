@@ -83,6 +83,7 @@ struct draft_counters {
     uint64_t drafted_at[DRAFT_NODES_MAX + 1], accepted_at[DRAFT_NODES_MAX + 1]; /* depth */
     uint64_t drafted_by[DRAFT_SOURCES], accepted_by[DRAFT_SOURCES];
     uint64_t lacked_pages; /* besides: cut before the step because pages were short */
+    int64_t draft_us;      /* for asking, in vain or not */
 };
 
 /*

@@ -224,6 +224,7 @@ static void count(struct spec *s, struct seq *seq, const struct draft *draft, ui
 {
     struct draft_counters *c = &s->counters;
     c->drafts++;
+    draft_tally_nodes(&seq->tally, draft, accepted);
     for (size_t i = 0; i < draft->n_nodes; i++) {
         const struct draft_node *node = &draft->nodes[i];
         const bool is_accepted = accepted >> i & 1;
@@ -270,6 +271,10 @@ void spec_keep(struct spec *s, struct step_segment *segment, size_t n_drawn)
 void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t drafting_us,
                    int64_t us)
 {
+    const bool is_timed = s->budget && plan->n_rows == plan->n_logits;
+    s->counters.draft_us += drafting_us;
+    draft_tally_times(plan, drafting_us, us,
+                      is_timed ? spec_time_us(&s->time, plan->n_rows) : (double)us);
     if (!s->budget)
         return;
     const double earned_us = s->options.vain_share * (double)us;
@@ -277,6 +282,6 @@ void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t draftin
     if (s->credit_us > VAIN_STEPS_KEPT * earned_us)
         s->credit_us = VAIN_STEPS_KEPT * earned_us;
     spec_budget_observe(s->budget, s->n_accepted_now);
-    if (plan->n_rows == plan->n_logits)
+    if (is_timed)
         spec_time_observe(&s->time, plan->n_rows, (double)us);
 }
