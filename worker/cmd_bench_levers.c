@@ -24,7 +24,7 @@ enum { STATES_MAX = 8, TEXT_BYTES = 128 };
 
 static const char *const lever_names[] = {"prefix_cache", "grouping", "chunked_prefill",
                                           "shared_attention", "speculation"};
-static char speculations[][8] = {"off", "lookup", "all"};
+static char speculation_off[] = "off";
 static const int64_t sweep_step_tokens[] = {64, 128, 256, 512, 1024, 2048};
 
 /* What is measured in turn: the settings that differ, and nothing else. */
@@ -70,6 +70,15 @@ static int find_lever(struct levers *l, struct err *e)
                        "give one lever with --lever: prefix_cache, grouping, chunked_prefill, "
                        "shared_attention or speculation");
     return 0;
+}
+
+/* Speculation is on as it is set; where that is off, all that needs no file or has one. */
+static int choose_speculation(struct cli *cli, const struct setting *lever, struct err *e)
+{
+    struct settings *s = &cli->settings;
+    if (lever->kind == SETTING_BOOL || strcmp(s->speculation, speculation_off) != 0)
+        return 0;
+    return settings_set(s, lever, *s->speculation_heads ? "all" : "lookup", e);
 }
 
 /* A chunk that the engine is to measure is measured once, for all halves. */
@@ -157,14 +166,6 @@ static void name_cpu(struct levers *l)
 
 /* ------------------------------------------------------------------ measuring */
 
-/* As it is set; where it is set off, all that needs no file or has one. */
-static char *speculation_on(const struct settings *s)
-{
-    if (strcmp(s->speculation, speculations[0]) != 0)
-        return s->speculation;
-    return speculations[*s->speculation_heads ? 2 : 1];
-}
-
 static int make_settings(const struct levers *l, const struct state *state,
                          struct settings *out, struct err *e)
 {
@@ -173,7 +174,8 @@ static int make_settings(const struct levers *l, const struct state *state,
     out->chunk_tokens = state->chunk_tokens;
     if (l->lever->kind == SETTING_BOOL)
         return settings_set(out, l->lever, state->lever_on ? "on" : "off", e);
-    out->speculation = state->lever_on ? speculation_on(&l->cli->settings) : speculations[0];
+    if (!state->lever_on)
+        out->speculation = speculation_off;
     return 0;
 }
 
@@ -410,6 +412,7 @@ int bench_levers(struct cli *cli, struct err *e)
     if (cli->repeats < 1)
         TRY_OUT(rc, ERR_SET(e, ERR_USAGE, "--repeats must be at least 1"));
     TRY_OUT(rc, find_lever(&l, e));
+    TRY_OUT(rc, choose_speculation(cli, l.lever, e));
     TRY_OUT(rc, store_open(*cli->settings.db ? cli->settings.db : "bench.db", STORE_OWNER,
                            &l.store, e));
     TRY_OUT(rc, setup_open_documents(&cli->settings, NULL, &documents, e));
