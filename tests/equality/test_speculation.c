@@ -297,6 +297,9 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
 /* What must be seen to have happened in all worlds together. */
 struct sights {
     size_t n_cases, n_stops, n_ends, n_lengths, n_contexts;
+    size_t n_cut_stops, n_cut_ends;   /* in a step that had drawn more */
+    size_t n_greedy, n_cool, n_hot;   /* by temperature, with and without penalties */
+    size_t n_alone, n_many, n_biased; /* in batches of 1, of 32; with penalties */
     size_t n_preempted, n_cached, n_evicted, n_chunks;
     size_t n_drafted, n_accepted, n_by_known, n_lacked, n_deep;
 };
@@ -353,9 +356,28 @@ static struct engine_options random_options(struct dice *d, const struct model *
     return o;
 }
 
+/* A step yields what was accepted and one token more, unless one of them ends the answer. */
+static bool was_cut(const struct seq_result *r)
+{
+    return r->n_preempted == 0 && r->n_tokens < r->n_steps - r->n_chunks + 1 + r->n_accepted;
+}
+
+static void look_at_job(struct sights *all, const struct engine *eng, const struct job *job)
+{
+    const struct sample_params *p = &job->req.sample;
+    all->n_greedy += p->temperature == 0;
+    all->n_cool += p->temperature > 0 && p->temperature < 1;
+    all->n_hot += p->temperature > 1;
+    all->n_biased += p->repetition_penalty != 1;
+    all->n_alone += eng->options.batch == 1;
+    all->n_many += eng->options.batch == 32;
+}
+
 static void look(struct sights *all, const struct job *job, const struct seq_result *r)
 {
     all->n_cases++;
+    all->n_cut_stops += r->reason == FINISH_STOP && was_cut(r);
+    all->n_cut_ends += r->reason == FINISH_EOS && was_cut(r);
     all->n_stops += r->reason == FINISH_STOP;
     all->n_ends += r->reason == FINISH_EOS;
     all->n_lengths += r->reason == FINISH_LENGTH;
@@ -405,6 +427,7 @@ static bool compare_answers(struct engine *eng, struct job *jobs, size_t n, stru
         same = same && is_same_answer(job, &r);
         check_tally(&r);
         look(all, job, &r);
+        look_at_job(all, eng, job);
         n_drafted += r.n_drafted;
         n_accepted += r.n_accepted;
         if (same && job->drafter == KNOWS && r.n_preempted == 0)
@@ -516,10 +539,12 @@ static struct sights run_worlds(enum kind kind, uint64_t n_cases)
         engine_close(plain);
         model_close(m);
     }
-    print_message("%zu cases: %zu stopped, %zu ended, %zu at max_tokens, %zu at the context's "
-                  "end; %zu preemptions, %zu from the cache, %zu pages evicted, %zu in chunks; "
+    print_message("%zu cases: %zu stopped (%zu in a drafted run), %zu ended (%zu), %zu at "
+                  "max_tokens, %zu at the context's end; %zu greedy, %zu at 0.7, %zu at 1.2; "
+                  "%zu preemptions, %zu from the cache, %zu pages evicted, %zu in chunks; "
                   "%zu drafted, %zu accepted, %zu for want of pages, %zu deeper than a page\n",
-                  all.n_cases, all.n_stops, all.n_ends, all.n_lengths, all.n_contexts,
+                  all.n_cases, all.n_stops, all.n_cut_stops, all.n_ends, all.n_cut_ends,
+                  all.n_lengths, all.n_contexts, all.n_greedy, all.n_cool, all.n_hot,
                   all.n_preempted, all.n_cached, all.n_evicted, all.n_chunks, all.n_drafted,
                   all.n_accepted, all.n_lacked, all.n_deep);
     return all;
@@ -533,6 +558,9 @@ static void no_draft_changes_an_answer(void **state)
     assert_true(all.n_stops > 0 && all.n_ends > 0 && all.n_lengths > 0 && all.n_contexts > 0);
     assert_true(all.n_preempted > 0 && all.n_cached > 0 && all.n_evicted > 0);
     assert_true(all.n_chunks > 0 && all.n_by_known > 0 && all.n_lacked > 0 && all.n_deep > 0);
+    assert_true(all.n_cut_stops > 0 && all.n_cut_ends > 0);
+    assert_true(all.n_greedy > 0 && all.n_cool > 0 && all.n_hot > 0 && all.n_biased > 0);
+    assert_true(all.n_alone > 0 && all.n_many > 0);
 }
 
 static void lookup_changes_no_answer(void **state)
