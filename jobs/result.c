@@ -10,6 +10,7 @@ void result_free(struct result *r)
         return;
     job_free(r->job);
     free(r->text);
+    free(r->drafts);
     free(r);
 }
 

@@ -23,6 +23,9 @@ struct result_metrics {
     int64_t queue_us, group_wait_us, prefill_us, ttft_us, decode_us, e2e_us, gap_us_max;
     int64_t prompt_tokens, cached_tokens, computed_tokens, completion_tokens;
     int64_t draft_tokens, accepted_tokens;
+    int64_t draft_steps; /* 0: the drafts' figures mean nothing */
+    int64_t draft_us, verify_us, expected_us;
+    double expected_tokens;
     int64_t engine_steps, prefill_chunks, preemptions, kv_pages_peak;
     /* Static: none, off, cold, differs, evicted, window, short, salt; NULL: not known, and
      * miss_at means nothing. */
@@ -30,6 +33,12 @@ struct result_metrics {
     int64_t miss_at;
     int64_t group_jobs; /* 0: not out of a window, and shared_tokens means nothing */
     int64_t shared_tokens;
+};
+
+/* Of speculation: tokens that stood so far behind the last one of the answer. */
+struct result_draft {
+    const char *source; /* static; "all": each token once, whoever drafted it */
+    int64_t depth, drafted, accepted;
 };
 
 struct result {
@@ -42,6 +51,8 @@ struct result {
     char stop_reason[JOB_STOP_BYTES_MAX + 1];
     struct job_error error; /* when not RESULT_SUCCEEDED */
     struct result_metrics metrics;
+    struct result_draft *drafts; /* owned; those that were drafted */
+    size_t n_drafts;
     int64_t created_s; /* wall, Unix seconds */
     const char *model; /* static or borrowed from the worker: model name */
     const char *worker_id;

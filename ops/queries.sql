@@ -55,5 +55,10 @@ SELECT run_id, custom_id, topic, partition, offset FROM v_jobs WHERE published_a
 SELECT prefix_group, jobs, prompt_tokens, cached_tokens, round(hit_ratio, 3) AS hit_ratio
 FROM v_groups ORDER BY prompt_tokens DESC LIMIT 10;
 
+-- How many drafted tokens were accepted, by who drafted them and how far ahead
+SELECT run_id, source, depth, sum(drafted) AS drafted, sum(accepted) AS accepted,
+       round(1.0 * sum(accepted) / sum(drafted), 3) AS acceptance
+FROM v_spec GROUP BY run_id, source, depth;
+
 -- Why prompt tokens had to be computed
 SELECT run_id, miss_reason, jobs, missed_tokens FROM v_misses ORDER BY missed_tokens DESC;

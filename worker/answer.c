@@ -1,5 +1,6 @@
 #include "answer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,6 +253,11 @@ static void set_metrics(struct result *r, const struct seq_result *s)
     m->completion_tokens = (int64_t)s->n_tokens;
     m->draft_tokens = (int64_t)s->n_drafted;
     m->accepted_tokens = (int64_t)s->n_accepted;
+    m->draft_steps = (int64_t)s->drafts->steps;
+    m->draft_us = s->drafts->draft_us;
+    m->verify_us = s->drafts->verify_us;
+    m->expected_us = llround(s->drafts->expected_us);
+    m->expected_tokens = s->drafts->expected;
     m->engine_steps = (int64_t)s->n_steps;
     m->prefill_chunks = (int64_t)s->n_chunks;
     m->preemptions = (int64_t)s->n_preempted;
@@ -262,6 +268,37 @@ static void set_metrics(struct result *r, const struct seq_result *s)
     m->shared_tokens = (int64_t)job->shared_tokens;
 }
 
+static int64_t count_drafted(const struct draft_tally *t)
+{
+    int64_t n = 0;
+    for (size_t source = 0; source < TALLY_SOURCES; source++)
+        for (size_t at = 0; at < TALLY_DEPTHS; at++)
+            n += t->drafted[source][at] > 0;
+    return n;
+}
+
+/* False: no memory. */
+static bool set_drafts(struct result *r, const struct draft_tally *t)
+{
+    const int64_t n = count_drafted(t);
+    if (n == 0)
+        return true;
+    r->drafts = calloc((size_t)n, sizeof r->drafts[0]);
+    if (!r->drafts)
+        return false;
+    for (size_t source = 0; source < TALLY_SOURCES; source++)
+        for (size_t at = 0; at < TALLY_DEPTHS; at++)
+            if (t->drafted[source][at] > 0)
+                r->drafts[r->n_drafts++] = (struct result_draft){
+                    .source = source == TALLY_ALL
+                                  ? "all"
+                                  : draft_source_name((enum draft_source)source),
+                    .depth = (int64_t)at + 1,
+                    .drafted = t->drafted[source][at],
+                    .accepted = t->accepted[source][at]};
+    return true;
+}
+
 struct result *answer_result_take(const struct answer_context *ctx, struct job *job,
                                   const struct seq_result *s)
 {
@@ -269,7 +306,8 @@ struct result *answer_result_take(const struct answer_context *ctx, struct job *
     if (!r)
         return NULL;
     r->text = result_clean_utf8(s->text, s->text_bytes, &r->text_length);
-    if (!r->text) {
+    if (!r->text || !set_drafts(r, s->drafts)) {
+        free(r->text);
         free(r);
         return NULL;
     }

@@ -44,20 +44,29 @@ int bench_jobs_make(struct bench_jobs *jobs, const struct answer_context *ctx, c
                     struct err *e);
 void bench_jobs_fini(struct bench_jobs *jobs);
 
+/* Kinds of jobs of experiment "spec", which are measured apart; as many at a time as the
+ * setting batch says. */
+enum spec_kind { SPEC_EXTRACTION, SPEC_FIXED, SPEC_OPEN, SPEC_KINDS };
+const char *bench_spec_kind_name(enum spec_kind kind);
+int bench_spec_make(struct bench_jobs *jobs, const struct answer_context *ctx,
+                    enum spec_kind kind, struct err *e);
+
 struct bench_answer {
     struct experiment_answer out; /* of a refused prompt nothing else counts */
     size_t n_prompt, n_cached;
     bool is_warm;                     /* experiments.def says when */
     int64_t ttft_us, tpot_us, e2e_us; /* tpot_us -1: the answer has one token */
+    size_t n_yielding_steps;          /* behind the one that yielded its first token */
+    size_t n_drafted, n_accepted;
 };
 
 struct bench_half {
     struct bench_answer *answers; /* owned; as many as jobs, in their order */
     size_t n;
     int64_t started_us; /* wall */
-    int64_t wall_us, prefill_us;
+    int64_t wall_us, prefill_us, decode_us;
     size_t decode_rows;
-    double decode_step_ms; /* NaN: every step had a prompt's row */
+    double decode_step_ms; /* NaN: every step had a prompt's row, or some had drafts */
     int64_t memory_peak_bytes;
     size_t step_tokens, chunk_tokens;
     const char *kernels; /* static */

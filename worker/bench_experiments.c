@@ -144,7 +144,7 @@ static int fit(struct bench_jobs *jobs, size_t context, struct recipe *r, struct
 
 static int find_recipe(const char *name, struct recipe *out, struct err *e)
 {
-    char names[80] = "";
+    char names[96] = "";
     for (size_t i = 0; i < N_RECIPES; i++) {
         if (strcmp(recipes[i].name, name) == 0) {
             *out = recipes[i];
@@ -153,7 +153,7 @@ static int find_recipe(const char *name, struct recipe *out, struct err *e)
         const size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", recipes[i].name);
     }
-    return ERR_SET(e, ERR_USAGE, "there is no experiment %s; there are %s", name, names);
+    return ERR_SET(e, ERR_USAGE, "there is no experiment %s; there are %s, spec", name, names);
 }
 
 int bench_jobs_make(struct bench_jobs *jobs, const struct answer_context *ctx, const char *name,

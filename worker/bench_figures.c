@@ -14,7 +14,8 @@ enum metric { METRIC_TTFT, METRIC_TPOT, METRIC_E2E };
 struct figures {
     const struct bench_half *half;
     size_t prompt_tokens_max;
-    int64_t *samples; /* [half->n] */
+    double yielded, yielding_steps; /* tokens behind each answer's first; steps of each */
+    int64_t *samples;               /* [half->n] */
 };
 
 static bool is_picked(const struct figures *f, const struct bench_answer *a, enum pick pick)
@@ -83,6 +84,10 @@ static void fill_counts(struct figures *f, const struct bench_jobs *jobs,
         row->prompt_tokens += (int64_t)a->n_prompt;
         row->cached_tokens += (int64_t)a->n_cached;
         row->completion_tokens += (int64_t)a->out.n_tokens;
+        row->draft_tokens += (int64_t)a->n_drafted;
+        row->accepted_tokens += (int64_t)a->n_accepted;
+        f->yielded += (double)a->out.n_tokens - 1;
+        f->yielding_steps += (double)a->n_yielding_steps;
     }
     percentile_sort(f->samples, n);
     row->jobs = (int64_t)n;
@@ -92,12 +97,18 @@ static void fill_counts(struct figures *f, const struct bench_jobs *jobs,
     f->prompt_tokens_max = n ? (size_t)f->samples[n - 1] : 0;
 }
 
-static void fill_rates(const struct bench_half *half, struct store_experiment *row)
+static void fill_rates(const struct figures *f, struct store_experiment *row)
 {
+    const struct bench_half *half = f->half;
+    const double drafted = (double)row->draft_tokens;
     const double prompt = (double)row->prompt_tokens;
     const double completion = (double)row->completion_tokens;
     row->wall_s = (double)half->wall_us / 1e6;
     row->prefill_s = (double)half->prefill_us / 1e6;
+    row->decode_s = (double)half->decode_us / 1e6;
+    row->acceptance = drafted > 0 ? (double)row->accepted_tokens / drafted : NAN;
+    row->tokens_per_step = f->yielding_steps > 0 ? f->yielded / f->yielding_steps : NAN;
+    row->decode_tok_s = half->decode_us > 0 ? f->yielded / row->decode_s : NAN;
     row->hit_ratio = prompt > 0 ? (double)row->cached_tokens / prompt : NAN;
     row->completion_tok_s = half->wall_us > 0 ? completion / row->wall_s : NAN;
     row->total_tok_s = half->wall_us > 0 ? (prompt + completion) / row->wall_s : NAN;
@@ -110,9 +121,10 @@ int bench_half_figures(const struct bench_half *half, const struct bench_jobs *j
     if (!f.samples)
         return ERR_SET(e, ERR_NOMEM, "no memory for the figures");
     row->prompt_tokens = row->cached_tokens = row->completion_tokens = 0;
+    row->draft_tokens = row->accepted_tokens = 0;
     fill_counts(&f, jobs, row);
     fill_times(&f, row);
-    fill_rates(half, row);
+    fill_rates(&f, row);
     row->cores = sysconf(_SC_NPROCESSORS_ONLN);
     row->concurrency = (int64_t)jobs->concurrency;
     row->step_tokens = (int64_t)half->step_tokens;

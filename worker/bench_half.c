@@ -136,6 +136,9 @@ static int keep_answer(const struct seq_result *r, struct err *e)
     a->out = (struct experiment_answer){text, r->text_bytes, r->n_tokens, (int)r->reason};
     a->n_prompt = r->n_prompt;
     a->n_cached = r->n_cached;
+    a->n_yielding_steps = r->n_steps - r->n_chunks;
+    a->n_drafted = r->n_drafted;
+    a->n_accepted = r->n_accepted;
     a->ttft_us = r->first_token_us - r->submitted_us;
     a->e2e_us = r->last_token_us - r->submitted_us;
     a->tpot_us = r->n_tokens < 2
@@ -170,7 +173,9 @@ static int answer_all(struct driver *d, struct err *e)
     } while (d->next < d->jobs->n || group_length(d->window) > 0 ||
              engine_active(d->engine) > 0);
     d->half->wall_us = clock_mono_us() - began_us;
-    d->half->prefill_us = engine_counters(d->engine).prefill_us - before.prefill_us;
+    const struct engine_counters after = engine_counters(d->engine);
+    d->half->prefill_us = after.prefill_us - before.prefill_us;
+    d->half->decode_us = after.decode_us - before.decode_us;
     return 0;
 }
 
@@ -204,6 +209,8 @@ static int summarize_steps(struct driver *d, struct err *e)
 {
     struct bench_half *half = d->half;
     half->decode_step_ms = NAN;
+    if (engine_counters(d->engine).drafts.drafted > 0)
+        return 0; /* steps with as many rows are not alike */
     for (size_t i = 0; i < d->n_steps; i++)
         if (d->steps[i].rows > half->decode_rows)
             half->decode_rows = d->steps[i].rows;

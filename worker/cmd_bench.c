@@ -277,11 +277,17 @@ const struct command cmd_bench = {
         "--repeats.\n\n"
         "levers: the same jobs with a lever off, on, on, off, and so on: prefix_cache, "
         "grouping,\n"
-        "chunked_prefill or shared_attention. Jobs are those of FILE, or an experiment:\n"
+        "chunked_prefill, shared_attention or speculation. Jobs are those of FILE, or an\n"
+        "experiment:\n"
         "  prefix    20 questions on a prefix of 4,000 tokens, one at a time\n"
         "  chunk     8 prompts of 8,000 tokens among 24 of 200, 8 at a time\n"
         "  document  32 questions on a prefix of 2,000 tokens, all at a time\n"
         "  shared    the same with 2,048 tokens and longer answers\n"
+        "  spec      copying from a document, answers of a fixed form, stories, each apart, "
+        "at\n"
+        "            the setting batch; says which of them the lever pays for\n"
+        "Speculation is on as it is set; where it is set off: lookup, and heads if their file\n"
+        "is given.\n"
         "Each half is a row of table experiments; v_ab has the medians. Exits with 1 when an\n"
         "answer was not the same byte for byte.\n\n"
         "Examples:\n"
@@ -290,12 +296,14 @@ const struct command cmd_bench = {
         "  sheaf bench kernels 'Q4_1 576'\n"
         "  sheaf bench roofline --json\n"
         "  sheaf bench levers --lever prefix_cache --experiment prefix --db bench.db\n"
+        "  sheaf bench levers --lever speculation --experiment spec --batch 1\n"
         "  sheaf bench levers --lever chunked_prefill --experiment chunk --sweep",
     .takes = CLI_INPUT | CLI_JSON | CLI_PROMPT_TOKENS | CLI_LEVERS,
     .settings =
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context kv.mb "
         "kv.type activations max_tokens seed strict chunked_prefill prefix_cache "
         "prefix_cache.min_tokens prefix_cache.mb prefix_cache.evict shared_attention grouping "
+        "speculation speculation.heads "
         "group.open group.max_wait_s window.jobs window.tokens documents documents.mb",
     .args_max = 2,
     .run = run,

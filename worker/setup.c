@@ -164,10 +164,11 @@ static json_t *describe_drafts(const struct draft_counters *c)
                                   json_pack("{s:I, s:I, s:I}", "depth", (json_int_t)i,
                                             "drafted", (json_int_t)c->drafted_at[i], "accepted",
                                             (json_int_t)c->accepted_at[i]));
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "drafts", (json_int_t)c->drafts,
-                     "drafted", (json_int_t)c->drafted, "accepted", (json_int_t)c->accepted,
-                     "rejected", (json_int_t)c->rejected, "lacked_pages",
-                     (json_int_t)c->lacked_pages, "by_source", by_source, "by_depth", by_depth);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "drafts",
+                     (json_int_t)c->drafts, "drafted", (json_int_t)c->drafted, "accepted",
+                     (json_int_t)c->accepted, "rejected", (json_int_t)c->rejected,
+                     "lacked_pages", (json_int_t)c->lacked_pages, "draft_us",
+                     (json_int_t)c->draft_us, "by_source", by_source, "by_depth", by_depth);
 }
 
 /* What it counted since then, likewise. */

@@ -19,6 +19,17 @@ SELECT j.job_id, j.run_id, j.custom_id, j.status, j.finish_reason, j.stop_reason
        j.prompt_tokens, j.cached_tokens, j.computed_tokens, j.completion_tokens,
        j.draft_tokens, j.accepted_tokens, j.engine_steps, j.prefill_chunks, j.preemptions,
        j.kv_pages_peak, j.miss_reason, j.miss_at, j.group_jobs, j.shared_tokens,
+       j.draft_steps, j.draft_us / 1000.0 AS draft_ms, j.verify_us / 1000.0 AS verify_ms,
+       CASE WHEN j.engine_steps > j.prefill_chunks AND j.completion_tokens >= 2
+            THEN 1.0 * (j.completion_tokens - 1) / (j.engine_steps - j.prefill_chunks) END
+           AS tokens_per_step,
+       CASE WHEN j.draft_tokens > 0
+            THEN 1.0 * j.accepted_tokens / j.draft_tokens END AS acceptance,
+       CASE WHEN j.expected_us > 0
+            THEN (j.draft_steps + j.expected_tokens) * 1e6 / j.expected_us END
+           AS expected_tok_s,
+       CASE WHEN j.verify_us > 0
+            THEN (j.draft_steps + j.accepted_tokens) * 1e6 / j.verify_us END AS realised_tok_s,
        CASE WHEN j.decode_us > 0 AND j.completion_tokens >= 2
             THEN (j.completion_tokens - 1) * 1e6 / j.decode_us END AS decode_tok_s,
        CASE WHEN j.prompt_tokens > 0
@@ -49,6 +60,11 @@ WITH sums AS (
            sum(CASE WHEN status = 'succeeded' THEN completion_tokens - 1 END) AS decoded_tokens,
            sum(CASE WHEN status = 'succeeded' THEN engine_steps - prefill_chunks END)
                AS decode_steps,
+           sum(draft_steps) AS draft_steps,
+           sum(draft_us) AS draft_us,
+           sum(verify_us) AS verify_us,
+           sum(expected_us) AS expected_us,
+           sum(expected_tokens) AS expected_tokens,
            max(finished_at) - min(admitted_at) AS busy_s
     FROM jobs GROUP BY run_id
 ), waiting AS (
@@ -77,6 +93,14 @@ SELECT r.run_id, r.label, r.status, r.model, r.quant, r.kernels,
             THEN 1.0 * s.cached_tokens / s.prompt_tokens END AS hit_ratio,
        CASE WHEN s.decode_steps > 0
             THEN 1.0 * s.decoded_tokens / s.decode_steps END AS tokens_per_step,
+       s.draft_steps, s.draft_us / 1000.0 AS draft_ms, s.verify_us / 1000.0 AS verify_ms,
+       CASE WHEN s.draft_tokens > 0
+            THEN 1.0 * s.accepted_tokens / s.draft_tokens END AS acceptance,
+       CASE WHEN s.expected_us > 0
+            THEN (s.draft_steps + s.expected_tokens) * 1e6 / s.expected_us END
+           AS expected_tok_s,
+       CASE WHEN s.verify_us > 0
+            THEN (s.draft_steps + s.accepted_tokens) * 1e6 / s.verify_us END AS realised_tok_s,
        r.started_at, r.ended_at, r.starts, r.version, r.model_sha256, r.engine_json,
        r.counters_json,
        r.started_at AS time
@@ -174,6 +198,18 @@ SELECT run_id, miss_reason, count(*) AS jobs, sum(computed_tokens) AS missed_tok
 FROM jobs WHERE status = 'succeeded' AND miss_reason IS NOT NULL
 GROUP BY run_id, miss_reason;
 
+-- What speculation drafted for each job, by source and by depth: how far behind the last token
+-- of the answer. A token that several sources drafted counts for each of them, and once for
+-- source 'all'. tokens_per_step is the whole job's.
+DROP VIEW IF EXISTS v_spec;
+CREATE VIEW v_spec AS
+SELECT j.run_id, d.job_id, j.custom_id, d.source, d.depth, d.drafted, d.accepted,
+       1.0 * d.accepted / d.drafted AS acceptance,
+       CASE WHEN j.engine_steps > j.prefill_chunks AND j.completion_tokens >= 2
+            THEN 1.0 * (j.completion_tokens - 1) / (j.engine_steps - j.prefill_chunks) END
+           AS tokens_per_step
+FROM job_drafts d JOIN jobs j ON j.job_id = d.job_id;
+
 -- Levers on and off side by side, a row for each metric: medians by nearest rank; ratio: how many
 -- times better it is with the lever on (the greater hit ratio or speed, the smaller anything
 -- else); spread: (greatest - smallest) / median, of the worse half.
@@ -196,9 +232,12 @@ WITH metrics (position, metric, more_is_better) AS (
         (13, 'tpot_p50_ms', 0),
         (14, 'tpot_p95_ms', 0),
         (15, 'decode_step_ms', 0),
-        (16, 'memory_peak_bytes', 0)
+        (16, 'memory_peak_bytes', 0),
+        (17, 'decode_tok_s', 1),
+        (18, 'tokens_per_step', 1),
+        (19, 'acceptance', 1)
 ), samples AS (
-    SELECT experiment_id, lever, name, step_tokens, chunk_tokens, lever_on,
+    SELECT experiment_id, lever, name, job_kind, step_tokens, chunk_tokens, lever_on,
            m.position, m.metric, m.more_is_better,
            CASE m.metric
            WHEN 'wall_s' THEN wall_s
@@ -217,39 +256,43 @@ WITH metrics (position, metric, more_is_better) AS (
            WHEN 'tpot_p95_ms' THEN tpot_p95_ms
            WHEN 'decode_step_ms' THEN decode_step_ms
            WHEN 'memory_peak_bytes' THEN memory_peak_bytes
+           WHEN 'decode_tok_s' THEN decode_tok_s
+           WHEN 'tokens_per_step' THEN CASE lever WHEN 'speculation' THEN tokens_per_step END
+           WHEN 'acceptance' THEN acceptance
            END AS value
     FROM experiments, metrics m
 ), ranked AS (
     SELECT *,
-           row_number() OVER (PARTITION BY experiment_id, lever, step_tokens, chunk_tokens,
-                              position, lever_on ORDER BY value) AS rn,
-           count(*) OVER (PARTITION BY experiment_id, lever, step_tokens, chunk_tokens,
-                          position, lever_on) AS n
+           row_number() OVER (PARTITION BY experiment_id, lever, job_kind, step_tokens,
+                              chunk_tokens, position, lever_on ORDER BY value) AS rn,
+           count(*) OVER (PARTITION BY experiment_id, lever, job_kind, step_tokens,
+                          chunk_tokens, position, lever_on) AS n
     FROM samples WHERE value IS NOT NULL
 ), halves AS (
-    SELECT experiment_id, lever, name, step_tokens, chunk_tokens, position, metric,
+    SELECT experiment_id, lever, name, job_kind, step_tokens, chunk_tokens, position, metric,
            more_is_better, lever_on, n,
            max(CASE WHEN rn = (n * 50 + 99) / 100 THEN value END) AS median,
            1.0 * (max(value) - min(value)) AS width
     FROM ranked
-    GROUP BY experiment_id, lever, step_tokens, chunk_tokens, position, lever_on
+    GROUP BY experiment_id, lever, job_kind, step_tokens, chunk_tokens, position, lever_on
 ), pairs AS (
-    SELECT experiment_id, lever, name, step_tokens, chunk_tokens, position, metric,
+    SELECT experiment_id, lever, name, job_kind, step_tokens, chunk_tokens, position, metric,
            more_is_better,
            max(CASE WHEN lever_on = 1 THEN n END) AS n_on,
            max(CASE WHEN lever_on = 0 THEN n END) AS n_off,
            max(CASE WHEN lever_on = 1 THEN median END) AS median_on,
            max(CASE WHEN lever_on = 0 THEN median END) AS median_off,
            max(width / nullif(median, 0)) AS spread
-    FROM halves GROUP BY experiment_id, lever, step_tokens, chunk_tokens, position
+    FROM halves GROUP BY experiment_id, lever, job_kind, step_tokens, chunk_tokens, position
 ), identical AS (
-    SELECT experiment_id, lever, step_tokens, chunk_tokens, min(identical_share) AS share
-    FROM experiments GROUP BY experiment_id, lever, step_tokens, chunk_tokens
+    SELECT experiment_id, lever, job_kind, step_tokens, chunk_tokens,
+           min(identical_share) AS share
+    FROM experiments GROUP BY experiment_id, lever, job_kind, step_tokens, chunk_tokens
 )
 SELECT p.experiment_id, p.lever, p.name, p.step_tokens, p.chunk_tokens, p.metric,
        p.n_on, p.n_off, p.median_on, p.median_off,
        CASE WHEN p.more_is_better THEN 1.0 * p.median_on / nullif(p.median_off, 0)
             ELSE 1.0 * p.median_off / nullif(p.median_on, 0) END AS ratio,
-       p.spread, i.share AS identical_share, p.position
-FROM pairs p JOIN identical i USING (experiment_id, lever, step_tokens, chunk_tokens)
-ORDER BY p.experiment_id, p.lever, p.step_tokens, p.chunk_tokens, p.position;
+       p.spread, i.share AS identical_share, p.position, p.job_kind
+FROM pairs p JOIN identical i USING (experiment_id, lever, job_kind, step_tokens, chunk_tokens)
+ORDER BY p.experiment_id, p.lever, p.job_kind, p.step_tokens, p.chunk_tokens, p.position;

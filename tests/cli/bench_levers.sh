@@ -42,7 +42,7 @@ sql a.db 'SELECT group_concat(ifnull(identical_share, "none"), " ") FROM
 it 'shows the medians of its own experiment and no other'
 levers --lever shared_attention -i in.jsonl --repeats 1 --db a.db
 code_is 0
-lines_are 17 out
+lines_are 18 out
 sql a.db 'SELECT count(DISTINCT experiment_id) FROM v_ab' 2
 
 it 'prints JSON with pairs and halves'
@@ -76,6 +76,34 @@ sql c.db 'SELECT min(lever_on), count(*), min(jobs), min(identical_share) FROM e
 sql c.db 'SELECT count(*) FROM experiments WHERE ttft_short_p95_ms > 0
     AND e2e_long_p50_ms > 0' 6
 
+it 'measures kinds of jobs apart and says which of them speculation pays for'
+levers --lever speculation --experiment spec --repeats 1 --batch 4 --db e.db
+code_is 0
+out_has 'documents of [0-9]+ sections instead of 6'
+out_has '^extraction +tokens_per_step'
+out_has '^extraction +(pays|does not pay|repeats differ)'
+out_has '^open +(pays|does not pay|repeats differ)'
+sql e.db "SELECT group_concat(job_kind || position || lever_on, ' ') FROM
+    (SELECT * FROM experiments ORDER BY row_id)" \
+    'extraction00 fixed00 open00 extraction11 fixed11 open11'
+sql e.db "SELECT DISTINCT jobs, refused, concurrency, ifnull(identical_share, 1.0)
+    FROM experiments" '16|0|4|1.0'
+sql e.db "SELECT DISTINCT lever_on, json_extract(settings_json, '\$.speculation')
+    FROM experiments ORDER BY lever_on" '0|off
+1|lookup'
+sql e.db "SELECT count(*) FROM experiments WHERE lever_on = 0 AND draft_tokens = 0
+    AND acceptance IS NULL AND tokens_per_step = 1 AND decode_tok_s > 0" 3
+sql e.db "SELECT count(*) FROM experiments WHERE lever_on = 1 AND tokens_per_step >= 1
+    AND ifnull(acceptance, 0) BETWEEN 0 AND 1" 3
+
+it 'speculates as it is set'
+levers --lever speculation -i in.jsonl --repeats 1 --db f.db --speculation all --json
+code_is 0
+sql f.db "SELECT json_extract(settings_json, '\$.speculation'), job_kind FROM experiments
+    WHERE lever_on" 'all|all'
+sql f.db "SELECT group_concat(metric, ' ') FROM v_ab WHERE metric LIKE '%_per_step'" \
+    'tokens_per_step'
+
 it 'has a judge that lets a ratio pass only when it is reached'
 judge() { run python3 "$CLI_TESTS/../../ops/claims/lever_ratios.py" "$@"; }
 write_jobs 5 >good.jsonl
@@ -108,6 +136,9 @@ code_is 2
 levers --lever prefix_cache --experiment nothing
 code_is 2
 err_has 'prefix, chunk'
+levers --lever speculation --experiment spec --sweep
+code_is 2
+err_has 'jobs of one kind'
 levers --lever prefix_cache -i in.jsonl --repeats 0
 code_is 2
 levers --lever prefix_cache --experiment prefix --context 64

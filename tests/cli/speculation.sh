@@ -40,7 +40,14 @@ sql on1.db "SELECT (SELECT sum(json_extract(value, '\$.drafted')) = draft_tokens
         FROM json_each(counters_json, '\$.drafts.by_depth')),
     (SELECT sum(json_extract(value, '\$.drafted')) >= draft_tokens
         FROM json_each(counters_json, '\$.drafts.by_source')) FROM v_runs" '1|1'
+sql on1.db "SELECT sum(drafted) = draft_tokens, sum(accepted) = accepted_tokens
+    FROM v_spec JOIN v_runs USING (run_id) WHERE source = 'all'" '1|1'
+sql on1.db "SELECT count(*) FROM v_jobs WHERE draft_tokens > 0 AND draft_steps > 0
+    AND draft_ms >= 0 AND verify_ms > 0 AND expected_tok_s > 0 AND realised_tok_s > 0
+    AND tokens_per_step >= 1" "$(sqlite3 -readonly on1.db 'SELECT count(*) FROM v_jobs
+    WHERE draft_tokens > 0')"
 run sheaf stats --db on1.db
+out_has '^        accepted of .*; by depth 1: [0-9]+ %'
 out_has '^drafts  [0-9]+ tokens: [0-9]+ accepted, [0-9]+ rejected; [0-9.]+ tokens a step$'
 
 it 'refuses a kind of speculation that it does not have'

@@ -299,6 +299,9 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
 /* What must be seen to have happened in all worlds together. */
 struct sights {
     size_t n_cases, n_stops, n_ends, n_lengths, n_contexts;
+    size_t n_cut_stops, n_cut_ends;   /* in a step that had drawn more */
+    size_t n_greedy, n_cool, n_hot;   /* by temperature, with and without penalties */
+    size_t n_alone, n_many, n_biased; /* in batches of 1, of 32; with penalties */
     size_t n_preempted, n_cached, n_evicted, n_chunks;
     size_t n_drafted, n_accepted, n_by_known, n_lacked, n_deep;
 };
@@ -358,9 +361,28 @@ static struct engine_options random_options(struct dice *d, const struct model *
     return o;
 }
 
+/* A step yields what was accepted and one token more, unless one of them ends the answer. */
+static bool was_cut(const struct seq_result *r)
+{
+    return r->n_preempted == 0 && r->n_tokens < r->n_steps - r->n_chunks + 1 + r->n_accepted;
+}
+
+static void look_at_job(struct sights *all, const struct engine *eng, const struct job *job)
+{
+    const struct sample_params *p = &job->req.sample;
+    all->n_greedy += p->temperature == 0;
+    all->n_cool += p->temperature > 0 && p->temperature < 1;
+    all->n_hot += p->temperature > 1;
+    all->n_biased += p->repetition_penalty != 1;
+    all->n_alone += eng->options.batch == 1;
+    all->n_many += eng->options.batch == 32;
+}
+
 static void look(struct sights *all, const struct job *job, const struct seq_result *r)
 {
     all->n_cases++;
+    all->n_cut_stops += r->reason == FINISH_STOP && was_cut(r);
+    all->n_cut_ends += r->reason == FINISH_EOS && was_cut(r);
     all->n_stops += r->reason == FINISH_STOP;
     all->n_ends += r->reason == FINISH_EOS;
     all->n_lengths += r->reason == FINISH_LENGTH;
@@ -371,6 +393,25 @@ static void look(struct sights *all, const struct job *job, const struct seq_res
     all->n_drafted += r->n_drafted;
     all->n_accepted += r->n_accepted;
     all->n_by_known += job->drafter == KNOWS && r->n_accepted > 0;
+}
+
+/* Each node is drafted by somebody and stands at some depth. */
+static void check_tally(const struct seq_result *r)
+{
+    uint64_t drafted[TALLY_SOURCES] = {0}, accepted[TALLY_SOURCES] = {0};
+    uint64_t by_source = 0;
+    for (size_t source = 0; source < TALLY_SOURCES; source++) {
+        for (size_t at = 0; at < TALLY_DEPTHS; at++) {
+            drafted[source] += r->drafts->drafted[source][at];
+            accepted[source] += r->drafts->accepted[source][at];
+        }
+        by_source += source == TALLY_ALL ? 0 : drafted[source];
+        assert_true(accepted[source] <= drafted[source]);
+    }
+    assert_int_equal(drafted[TALLY_ALL], r->n_drafted);
+    assert_int_equal(accepted[TALLY_ALL], r->n_accepted);
+    assert_true(by_source >= r->n_drafted);
+    assert_true(r->drafts->steps <= r->n_steps);
 }
 
 /* Returns false at the first answer that differs. */
@@ -389,7 +430,9 @@ static bool compare_answers(struct engine *eng, struct job *jobs, size_t n, stru
         }
         const struct job *job = r.user;
         same = same && is_same_answer(job, &r);
+        check_tally(&r);
         look(all, job, &r);
+        look_at_job(all, eng, job);
         n_drafted += r.n_drafted;
         n_accepted += r.n_accepted;
         if (same && job->drafter == KNOWS && r.n_preempted == 0)
@@ -508,10 +551,12 @@ static struct sights run_worlds(enum kind kind, uint64_t n_cases)
         engine_close(plain);
         model_close(m);
     }
-    print_message("%zu cases: %zu stopped, %zu ended, %zu at max_tokens, %zu at the context's "
-                  "end; %zu preemptions, %zu from the cache, %zu pages evicted, %zu in chunks; "
+    print_message("%zu cases: %zu stopped (%zu in a drafted run), %zu ended (%zu), %zu at "
+                  "max_tokens, %zu at the context's end; %zu greedy, %zu at 0.7, %zu at 1.2; "
+                  "%zu preemptions, %zu from the cache, %zu pages evicted, %zu in chunks; "
                   "%zu drafted, %zu accepted, %zu for want of pages, %zu deeper than a page\n",
-                  all.n_cases, all.n_stops, all.n_ends, all.n_lengths, all.n_contexts,
+                  all.n_cases, all.n_stops, all.n_cut_stops, all.n_ends, all.n_cut_ends,
+                  all.n_lengths, all.n_contexts, all.n_greedy, all.n_cool, all.n_hot,
                   all.n_preempted, all.n_cached, all.n_evicted, all.n_chunks, all.n_drafted,
                   all.n_accepted, all.n_lacked, all.n_deep);
     return all;
@@ -525,6 +570,9 @@ static void no_draft_changes_an_answer(void **state)
     assert_true(all.n_stops > 0 && all.n_ends > 0 && all.n_lengths > 0 && all.n_contexts > 0);
     assert_true(all.n_preempted > 0 && all.n_cached > 0 && all.n_evicted > 0);
     assert_true(all.n_chunks > 0 && all.n_by_known > 0 && all.n_lacked > 0 && all.n_deep > 0);
+    assert_true(all.n_cut_stops > 0 && all.n_cut_ends > 0);
+    assert_true(all.n_greedy > 0 && all.n_cool > 0 && all.n_hot > 0 && all.n_biased > 0);
+    assert_true(all.n_alone > 0 && all.n_many > 0);
 }
 
 static void neither_do_lookup_and_heads(void **state)

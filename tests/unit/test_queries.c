@@ -31,6 +31,9 @@ static struct store *fill(void **state)
                 make_result(&m, "in.jsonl", true, n);
             else
                 make_failure(&m, "in.jsonl", true, n, "invalid_json_line");
+            struct result_draft drafts[] = {{"all", 1, 4, 2}, {"lookup", 1, 4, 2}};
+            m.result.drafts = n == 1 ? drafts : NULL;
+            m.result.n_drafts = n == 1 ? 2 : 0;
             if (n <= GOOD)
                 m.result.metrics.miss = n % 2 ? "cold" : "differs";
             if (put_made(s, runs[r]->run_id, &m, &e) != 0)
@@ -67,6 +70,7 @@ static const struct {
     {"Two runs side by side: the same job, another answer?", GOOD + BAD},
     {"Answers stored and not yet handed over", 2 * (GOOD + BAD)},
     {"What each group of jobs shared, the largest first", 2},
+    {"How many drafted tokens were accepted, by who drafted them and how far ahead", 2 * 2},
     {"Why prompt tokens had to be computed", 4}, /* two reasons in each of two runs */
 };
 

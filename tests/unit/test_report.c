@@ -232,8 +232,17 @@ static void the_summary_says_what_was_drafted(void **state)
     put(s, &m);
     make_result(&m, "in.jsonl", true, 2);
     m.result.metrics.engine_steps = 8;
+    struct result_draft drafts[] = {{"all", 1, 4, 2},
+                                    {"all", 2, 3, 1},
+                                    {"lookup", 1, 4, 2},
+                                    {"lookup", 2, 1, 0},
+                                    {"self", 2, 2, 1}};
+    m.result.drafts = drafts;
+    m.result.n_drafts = 5;
     put(s, &m);
     char *text = print(report_stats, s, NULL, false);
+    assert_says(text,
+                "\n        accepted of lookup 40 %, self 50 %; by depth 1: 50 %, 2: 33 %\n");
     assert_says(text, "\ndrafts  14 tokens: 6 accepted, 8 rejected; 1.20 tokens a step\n");
     free(text);
     store_close(s);

@@ -584,6 +584,7 @@ static void metrics_def_and_the_table_name_the_same_columns(void **state)
     assert_string_equal(
         ask(s, "SELECT count(*) FROM pragma_table_info('jobs') WHERE name GLOB '*_us' OR name "
                "GLOB '*_us_max' OR name GLOB '*_tokens' OR name IN ('engine_steps', "
+               "'draft_steps', "
                "'prefill_chunks', 'preemptions', 'kv_pages_peak', 'miss_at', 'group_jobs')"),
         expected);
     store_close(s);
@@ -597,7 +598,7 @@ static void pragmas_are_as_promised(void **state)
     assert_string_equal(ask(s, "PRAGMA foreign_keys"), "1");
     assert_string_equal(ask(s, "PRAGMA busy_timeout"), "5000");
     assert_string_equal(ask(s, "PRAGMA trusted_schema"), "0");
-    assert_string_equal(ask(s, "PRAGMA user_version"), "3");
+    assert_string_equal(ask(s, "PRAGMA user_version"), "4");
     assert_string_equal(ask(s, "PRAGMA application_id"), "1397244230");
     assert_string_equal(ask(s, "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' "
                                "AND type = 'table' AND name NOT LIKE 'sqlite%' AND NOT strict"),

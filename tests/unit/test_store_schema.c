@@ -61,12 +61,14 @@ static void put_ok(struct store *s, struct made *m)
         fail_msg("%s", e.text);
 }
 
-/* ------------------------------------------------------------------ from schema 1 */
+/* ------------------------------------------------------------------ from older schemas */
 
-static void make_version_1(const char *path)
+static void make_version(const char *path, const char *fixture)
 {
     static char text[65536];
-    FILE *f = fopen(SHEAF_TEST_DATA "/fixtures/store/version1.sql", "r");
+    char name[256];
+    snprintf(name, sizeof name, SHEAF_TEST_DATA "/fixtures/store/%s", fixture);
+    FILE *f = fopen(name, "r");
     assert_non_null(f);
     text[fread(text, 1, sizeof text - 1, f)] = '\0';
     fclose(f);
@@ -80,7 +82,7 @@ static void make_version_1(const char *path)
 static void a_database_of_schema_1_is_brought_up_and_keeps_its_rows(void **state)
 {
     const char *path = path_in(state, "old.db");
-    make_version_1(path);
+    make_version(path, "version1.sql");
     struct store *s = open_with_run(path);
     expect(s, "PRAGMA integrity_check", "ok");
     expect(s,
@@ -102,12 +104,40 @@ static void a_database_of_schema_1_is_brought_up_and_keeps_its_rows(void **state
     store_close(s);
 }
 
+/* The experiments' table is made anew on the way: its rows, ids and figures stay. */
+static void a_database_of_schema_3_is_brought_up_and_keeps_its_rows(void **state)
+{
+    const char *path = path_in(state, "old.db");
+    make_version(path, "version3.sql");
+    struct store *s = open_with_run(path);
+    expect(s, "PRAGMA integrity_check", "ok");
+    expect(s, "PRAGMA foreign_key_check", "");
+    expect(s,
+           "SELECT row_id, lever, name, job_kind, position, lever_on, wall_s, ttft_p50_ms, "
+           "settings_json, decode_s FROM experiments ORDER BY row_id",
+           "7,prefix_cache,prefix,all,0,0,12.0,4.0,{\"batch\":8},NULL;"
+           "8,prefix_cache,prefix,all,1,1,3.0,NULL,{\"batch\":8},NULL");
+    expect(s, "SELECT ratio, n_on, n_off, job_kind FROM v_ab WHERE metric = 'wall_s'",
+           "4.0,1,1,all");
+    expect(s,
+           "SELECT custom_id, answer, draft_tokens, accepted_tokens, draft_steps, draft_ms, "
+           "tokens_per_step, acceptance FROM v_jobs",
+           "mill,In 1786.,5,4,NULL,NULL,1.8,0.8");
+    expect(s, "SELECT count(*) FROM v_spec", "0");
+    expect(s,
+           "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'experiments%' "
+           "AND type = 'table'",
+           "1");
+    store_close(s);
+    store_close(open_as(path, STORE_READER));
+}
+
 static void a_reader_of_an_older_schema_is_told_who_brings_it_up(void **state)
 {
     const char *path = path_in(state, "old.db");
     struct err e = {0};
     struct store *s = NULL;
-    make_version_1(path);
+    make_version(path, "version1.sql");
     assert_int_equal(store_open(path, STORE_READER, &s, &e), ERR_STATE);
     assert_non_null(strstr(e.text, "schema 1,"));
     store_close(open_as(path, STORE_OWNER));
@@ -223,6 +253,48 @@ static void a_document_named_twice_in_a_job_counts_once(void **state)
     store_close(s);
 }
 
+/* ------------------------------------------------------------------ drafts */
+
+/* Ten tokens in 11 - 2 steps behind the first; 3 of 7 drafted tokens were accepted. */
+static void drafts_of_a_job_are_kept_by_source_and_depth(void **state)
+{
+    struct store *s = open_with_run(path_in(state, "a.db"));
+    struct result_draft drafts[] = {
+        {"all", 1, 4, 2}, {"all", 2, 3, 1}, {"lookup", 1, 4, 2}, {"recycle", 2, 3, 1}};
+    struct made m;
+    make_result(&m, "jobs", false, 1);
+    m.result.drafts = drafts;
+    m.result.n_drafts = 4;
+    m.result.metrics.draft_steps = 5;
+    m.result.metrics.draft_us = 70;
+    m.result.metrics.verify_us = 4000;
+    m.result.metrics.expected_us = 3500;
+    m.result.metrics.expected_tokens = 2.5;
+    put_ok(s, &m);
+    make_result(&m, "jobs", false, 2); /* nothing was drafted for this one */
+    put_ok(s, &m);
+    expect(s,
+           "SELECT custom_id, source, depth, drafted, accepted, acceptance, tokens_per_step "
+           "FROM v_spec WHERE run_id = 'night' ORDER BY source, depth",
+           "q-1,all,1,4,2,0.5,1.0;q-1,all,2,3,1,0.333333333333333,1.0;"
+           "q-1,lookup,1,4,2,0.5,1.0;q-1,recycle,2,3,1,0.333333333333333,1.0");
+    /* Tokens of those steps, with the one that a step yields in any case: 5 + 2.5 in 3.5 ms
+     * were expected, there were 5 + 3 in 4 ms. */
+    expect(s,
+           "SELECT custom_id, draft_steps, draft_ms, verify_ms, "
+           "printf('%.3f', expected_tok_s), realised_tok_s FROM v_jobs ORDER BY custom_id",
+           "q-1,5,0.07,4.0,2142.857,2000.0;q-2,0,NULL,NULL,0.000,NULL");
+    expect(s,
+           "SELECT draft_steps, draft_ms, verify_ms, printf('%.3f', expected_tok_s), "
+           "printf('%.3f', acceptance) FROM v_runs",
+           "5,0.07,4.0,2142.857,0.429");
+    make_result(&m, "jobs", false, 1);
+    memset(m.job.payload_sha256, 'f', 64); /* edited: its drafts go with the old row */
+    put_ok(s, &m);
+    expect(s, "SELECT count(*) FROM job_drafts", "0");
+    store_close(s);
+}
+
 /* ------------------------------------------------------------------ experiments */
 
 static void two_states_are_measured_in_the_order_a_b_b_a(void **state)
@@ -282,6 +354,7 @@ static struct store_experiment make_half(int64_t position)
         .experiment_id = "x1",
         .lever = "prefix_cache",
         .name = "prefix",
+        .job_kind = "all",
         .repeat = position / 2,
         .position = position,
         .lever_on = experiment_state(2, (size_t)position) == 1,
@@ -323,11 +396,13 @@ static void experiments_def_and_the_table_name_the_same_columns(void **state)
         expect(s, sql, expected);
 #include "schema/experiments.def"
 #undef FIGURE
-    expect(s,
-           "SELECT experiment_id, lever, name, repeat, position, lever_on, started_at, cpu, "
-           "kernels, model, model_sha256, quant, version, settings_json FROM experiments",
-           "x1,prefix_cache,prefix,0,0,0,1700000000.5,cpu,ref,tiny,aa,F32,0.1.0,{\"batch\":8}");
-    snprintf(expected, sizeof expected, "%d", n + 14 + 1); /* those, and row_id */
+    expect(
+        s,
+        "SELECT experiment_id, lever, name, job_kind, repeat, position, lever_on, started_at, "
+        "cpu, kernels, model, model_sha256, quant, version, settings_json FROM experiments",
+        "x1,prefix_cache,prefix,all,0,0,0,1700000000.5,cpu,ref,tiny,aa,F32,0.1.0,{\"batch\":"
+        "8}");
+    snprintf(expected, sizeof expected, "%d", n + 15 + 1); /* those, and row_id */
     expect(s, "SELECT count(*) FROM pragma_table_info('experiments')", expected);
     store_close(s);
 }
@@ -381,7 +456,32 @@ static void on_and_off_are_set_side_by_side(void **state)
     expect(s, "SELECT median_on, median_off, ratio FROM v_ab WHERE metric = 'hit_ratio'",
            "0.9,0.0,NULL");
     expect(s, "SELECT count(*) FROM v_ab WHERE metric = 'ttft_cold_p50_ms'", "0");
-    expect(s, "SELECT count(*) FROM v_ab", "15");
+    expect(s, "SELECT count(*) FROM v_ab", "17");
+    store_close(s);
+}
+
+static void kinds_of_jobs_are_kept_apart(void **state)
+{
+    struct store *s = open_as(path_in(state, "a.db"), STORE_OWNER);
+    static const char *const kinds[] = {"copied", "open"};
+    for (int i = 0; i < 4; i++) {
+        struct store_experiment x = make_half(i % 2);
+        x.lever = "speculation";
+        x.job_kind = kinds[i / 2];
+        x.wall_s = i == 1 ? 2 : 4;
+        x.tokens_per_step = i == 1 ? 2.5 : 1;
+        x.acceptance = x.lever_on ? 0.75 : NAN;
+        put_half(s, &x);
+    }
+    expect(s,
+           "SELECT job_kind, metric, n_on, n_off, ratio FROM v_ab WHERE metric IN ('wall_s', "
+           "'tokens_per_step') ORDER BY job_kind, position",
+           "copied,wall_s,1,1,2.0;copied,tokens_per_step,1,1,2.5;"
+           "open,wall_s,1,1,1.0;open,tokens_per_step,1,1,1.0");
+    expect(s,
+           "SELECT median_off, median_on, ratio FROM v_ab WHERE metric = 'acceptance' "
+           "AND job_kind = 'open'",
+           "NULL,0.75,NULL");
     store_close(s);
 }
 
@@ -407,17 +507,20 @@ int main(void)
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_database_of_schema_1_is_brought_up_and_keeps_its_rows),
+        IN_FOLDER(a_database_of_schema_3_is_brought_up_and_keeps_its_rows),
         IN_FOLDER(a_reader_of_an_older_schema_is_told_who_brings_it_up),
         IN_FOLDER(what_is_not_known_of_a_prefix_is_null),
         IN_FOLDER(a_reason_without_a_name_is_refused),
         IN_FOLDER(groups_documents_and_misses_add_up),
         IN_FOLDER(a_document_named_twice_in_a_job_counts_once),
+        IN_FOLDER(drafts_of_a_job_are_kept_by_source_and_depth),
         cmocka_unit_test(two_states_are_measured_in_the_order_a_b_b_a),
         cmocka_unit_test(quantiles_are_values_that_were_measured),
         cmocka_unit_test(an_answer_is_the_same_only_byte_for_byte),
         IN_FOLDER(experiments_def_and_the_table_name_the_same_columns),
         IN_FOLDER(what_was_not_measured_is_null),
         IN_FOLDER(on_and_off_are_set_side_by_side),
+        IN_FOLDER(kinds_of_jobs_are_kept_apart),
         IN_FOLDER(points_of_a_sweep_are_kept_apart),
     };
     return cmocka_run_group_tests_name("store schema", tests, NULL, NULL);

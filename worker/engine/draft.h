@@ -87,6 +87,7 @@ struct draft_counters {
     uint64_t asked[DRAFT_SOURCES], unasked[DRAFT_SOURCES];
     uint64_t asked_us[DRAFT_SOURCES];
     uint64_t lacked_pages; /* besides: cut before the step because pages were short */
+    int64_t draft_us;      /* for asking, in vain or not */
 };
 
 /*

@@ -345,6 +345,7 @@ bool engine_collect(struct engine *eng, struct seq_result *out)
         .n_preempted = seq->n_preempted,
         .n_drafted = seq->n_drafted,
         .n_accepted = seq->n_accepted,
+        .drafts = &seq->tally,
         .kv_pages_peak = seq->kv_pages_peak,
         .submitted_us = seq->submitted_us,
         .scheduled_us = seq->scheduled_us,

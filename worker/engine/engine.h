@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "engine/draft.h"
+#include "engine/draft_tally.h"
 #include "engine/kv_disk.h"
 #include "engine/prefix.h"
 #include "engine/sample.h"
@@ -133,8 +134,9 @@ struct seq_result {
     size_t n_steps;  /* engine steps that computed a row of it */
     size_t n_chunks; /* of them with prompt rows */
     size_t n_preempted;
-    size_t n_drafted;  /* tokens that steps verified */
-    size_t n_accepted; /* of them, that are among tokens */
+    size_t n_drafted;                 /* tokens that steps verified */
+    size_t n_accepted;                /* of them, that are among tokens */
+    const struct draft_tally *drafts; /* lives as the result */
     size_t kv_pages_peak;
     int64_t submitted_us; /* monotonic clock */
     int64_t scheduled_us; /* first step that computed a row of it */

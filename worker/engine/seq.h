@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "engine/draft_tally.h"
 #include "engine/engine.h"
 #include "engine/prefix.h"
 
@@ -63,6 +64,7 @@ struct seq {
     enum prefix_miss miss;
     size_t miss_at;
     size_t n_cached, n_steps, n_chunks, n_preempted, n_drafted, n_accepted, kv_pages_peak;
+    struct draft_tally tally;
     int64_t submitted_us, scheduled_us, first_token_us, last_token_us, gap_us_max;
 };
 

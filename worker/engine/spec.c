@@ -300,6 +300,7 @@ static void count(struct spec *s, struct seq *seq, const struct draft *draft, ui
 {
     struct draft_counters *c = &s->counters;
     c->drafts++;
+    draft_tally_nodes(&seq->tally, draft, accepted);
     for (size_t i = 0; i < draft->n_nodes; i++) {
         const struct draft_node *node = &draft->nodes[i];
         const bool is_accepted = accepted >> i & 1;
@@ -356,11 +357,15 @@ static double saved_us(const struct spec *s, const struct step_plan *plan,
 /* Of a step with prompt rows the table says nothing: most of its rows want no logits. */
 void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t us)
 {
+    const bool is_timed = s->budget && plan->n_rows == plan->n_logits;
+    s->counters.draft_us += drafting_us;
+    draft_tally_times(plan, drafting_us, us,
+                      is_timed ? spec_time_us(&s->time, plan->n_rows) : (double)us);
     if (!s->budget)
         return;
     for (size_t i = 0; i < s->options.n_proposers; i++)
         spec_gate_earn(&s->gates[i], (double)us, saved_us(s, plan, &s->own[i]));
     spec_budget_observe(s->budget, s->n_accepted_now);
-    if (plan->n_rows == plan->n_logits)
+    if (is_timed)
         spec_time_observe(&s->time, plan->n_rows, (double)us);
 }

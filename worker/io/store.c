@@ -51,12 +51,20 @@ static void bind_known(struct binder *b, const char *name, int64_t value, bool i
         binder_put_s64(b, name, value);
 }
 
+static void bind_fraction(struct binder *b, const char *name, double value, bool is_known)
+{
+    if (is_known)
+        binder_put_double(b, name, value);
+}
+
 static void bind_metrics(struct binder *b, const struct result_metrics *m, bool succeeded)
 {
 #define BIND_US(name, value)              bind_us(b, name, value, succeeded)
 #define BIND_COUNT(name, value)           binder_put_s64(b, name, value)
 #define BIND_MISS(name, value)            bind_known(b, name, value, m->miss != NULL)
 #define BIND_GROUP(name, value)           bind_known(b, name, value, m->group_jobs > 0)
+#define BIND_DRAFTS(name, value)          bind_known(b, name, value, m->draft_steps > 0)
+#define BIND_TOKENS(name, value)          bind_fraction(b, name, value, m->draft_steps > 0)
 #define METRIC(column, field, unit, help) BIND_##unit(":" #column, m->field);
 #include "schema/metrics.def"
 #undef METRIC
@@ -184,6 +192,22 @@ static int insert_document(struct store *s, int64_t job_id, size_t position,
     return store_finish(s, st, "store a document", e);
 }
 
+static int insert_draft(struct store *s, int64_t job_id, const struct result_draft *draft,
+                        struct err *e)
+{
+    sqlite3_stmt *st;
+    TRY(store_prepare(s, SQL_DRAFT_INSERT, &st, e));
+    struct binder b = {.statement = st};
+    binder_note(&b, sqlite3_bind_int64(st, 1, job_id));
+    binder_note(&b, sqlite3_bind_text(st, 2, draft->source, -1, SQLITE_STATIC));
+    binder_note(&b, sqlite3_bind_int64(st, 3, draft->depth));
+    binder_note(&b, sqlite3_bind_int64(st, 4, draft->drafted));
+    binder_note(&b, sqlite3_bind_int64(st, 5, draft->accepted));
+    if (b.rc != SQLITE_OK)
+        return store_fail(s, e, "bind a job's drafts");
+    return store_finish(s, st, "store a job's drafts", e);
+}
+
 static int insert_line(struct store *s, int64_t job_id, const char *line, struct err *e)
 {
     sqlite3_stmt *st;
@@ -230,6 +254,8 @@ static int put_one(struct store *s, const char *run_id, const struct result *r,
     TRY(insert_output(s, job_id, r, e));
     for (size_t i = 0; i < r->job->n_documents; i++)
         TRY(insert_document(s, job_id, i, &r->job->documents[i], e));
+    for (size_t i = 0; i < r->n_drafts; i++)
+        TRY(insert_draft(s, job_id, &r->drafts[i], e));
     return insert_line(s, job_id, line, e);
 }
 

@@ -41,12 +41,13 @@ static const char job_insert[] =
     ":turnaround_us)";
 
 static const char experiment_insert[] =
-    "INSERT INTO experiments (experiment_id, lever, name, repeat, position, lever_on, "
+    "INSERT INTO experiments (experiment_id, lever, name, job_kind, repeat, position, "
+    "lever_on, "
 #define FIGURE(column, kind, help) #column ", "
 #include "schema/experiments.def"
 #undef FIGURE
     "cpu, kernels, model, model_sha256, quant, version, settings_json, started_at) VALUES "
-    "(:experiment_id, :lever, :name, :repeat, :position, :lever_on, "
+    "(:experiment_id, :lever, :name, :job_kind, :repeat, :position, :lever_on, "
 #define FIGURE(column, kind, help) ":" #column ", "
 #include "schema/experiments.def"
 #undef FIGURE
@@ -80,6 +81,8 @@ static const char *const texts[STORE_SQL_COUNT] = {
     [SQL_DOCUMENT_INSERT] =
         "INSERT INTO job_documents (job_id, position, doc_id, title, bytes) "
         "VALUES (?1, ?2, ?3, ?4, ?5)",
+    [SQL_DRAFT_INSERT] = "INSERT INTO job_drafts (job_id, source, depth, drafted, accepted) "
+                         "VALUES (?1, ?2, ?3, ?4, ?5)",
     [SQL_OUTBOX_INSERT] = "INSERT INTO outbox (job_id, line) VALUES (?1, ?2)",
     [SQL_OUTBOX_DELETE] = "DELETE FROM outbox WHERE job_id = ?1",
     [SQL_OUTBOX_MARK] = "UPDATE outbox SET published_at = ?2 "

@@ -21,6 +21,7 @@ static void bind_identity(struct binder *b, const struct store_experiment *x)
     binder_put_text(b, ":experiment_id", x->experiment_id);
     binder_put_text(b, ":lever", x->lever);
     binder_put_text(b, ":name", x->name);
+    binder_put_text(b, ":job_kind", x->job_kind);
     binder_put_s64(b, ":repeat", x->repeat);
     binder_put_s64(b, ":position", x->position);
     binder_put_s64(b, ":lever_on", x->lever_on);

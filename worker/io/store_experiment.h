@@ -8,6 +8,7 @@ struct store_experiment {
     const char *experiment_id;
     const char *lever; /* key of its setting */
     const char *name;
+    const char *job_kind; /* of the jobs; "all": not told apart */
     int64_t repeat, position;
     bool lever_on;
     int64_t started_us; /* wall */

@@ -22,6 +22,7 @@ enum store_sql {
     SQL_JOB_DELETE,
     SQL_OUTPUT_INSERT,
     SQL_DOCUMENT_INSERT,
+    SQL_DRAFT_INSERT,
     SQL_OUTBOX_INSERT,
     SQL_OUTBOX_DELETE,
     SQL_OUTBOX_MARK,
@@ -109,7 +110,7 @@ int store_sink_set_stale(struct store *s, const char *run_id, const char *topic,
                          struct err *e);
 
 /* The schema: creates or upgrades; views follow the text that is built in. */
-enum { STORE_APPLICATION_ID = 0x53484146, STORE_SCHEMA_VERSION = 3 };
+enum { STORE_APPLICATION_ID = 0x53484146, STORE_SCHEMA_VERSION = 4 };
 int store_migrate(struct store *s, int64_t from, struct err *e);
 
 #endif

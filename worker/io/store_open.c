@@ -26,12 +26,14 @@ enum { BUSY_MS = 5000, SMALL_FILE_BYTES = 16 << 20 };
 extern const unsigned char schema_sql_0001_initial[];
 extern const unsigned char schema_sql_0002_prefixes[];
 extern const unsigned char schema_sql_0003_experiments[];
+extern const unsigned char schema_sql_0004_drafts[];
 extern const unsigned char schema_sql_views[];
 
 static const unsigned char *const migrations[STORE_SCHEMA_VERSION] = {
     schema_sql_0001_initial,
     schema_sql_0002_prefixes,
     schema_sql_0003_experiments,
+    schema_sql_0004_drafts,
 };
 
 static int create_private(const char *path, struct err *e)

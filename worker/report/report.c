@@ -133,6 +133,10 @@ static void print_drafts(FILE *out, sqlite3_stmt *st)
             "drafts  %" PRId64 " tokens: %" PRId64 " accepted, %" PRId64 " rejected; %.2f "
             "tokens a step\n",
             drafted, accepted, drafted - accepted, sqlite3_column_double(st, 21));
+    const char *by_source = (const char *)sqlite3_column_text(st, 22);
+    const char *by_depth = (const char *)sqlite3_column_text(st, 23);
+    if (by_source && by_depth)
+        fprintf(out, "        accepted of %s; by depth %s\n", by_source, by_depth);
 }
 
 /* Columns as in summary_sql. */
@@ -168,7 +172,13 @@ static const char summary_sql[] =
     "(SELECT group_concat(printf('%d rows %.1f ms', json_extract(value, '$.rows'), "
     "json_extract(value, '$.us') / 1000.0), ', ') || printf('; prompts by %d', "
     "json_extract(engine_json, '$.chunk_tokens')) FROM json_each(engine_json, "
-    "'$.calibration')), draft_tokens, accepted_tokens, tokens_per_step "
+    "'$.calibration')), draft_tokens, accepted_tokens, tokens_per_step, "
+    "(SELECT group_concat(printf('%s %.0f %%', source, 100.0 * a / d), ', ') FROM (SELECT "
+    "source, sum(accepted) AS a, sum(drafted) AS d FROM v_spec WHERE run_id = ?1 AND source "
+    "<> 'all' GROUP BY source ORDER BY source)), "
+    "(SELECT group_concat(printf('%d: %.0f %%', depth, 100.0 * a / d), ', ') FROM (SELECT "
+    "depth, sum(accepted) AS a, sum(drafted) AS d FROM v_spec WHERE run_id = ?1 AND source "
+    "= 'all' AND depth <= 8 GROUP BY depth ORDER BY depth)) "
     "FROM v_runs WHERE run_id = ?1";
 
 static int summary_text(struct store *store, const char *run_id, FILE *out, struct err *e)
