@@ -50,6 +50,8 @@ struct job {
     const char *stops[STOPS_MAX];
     int32_t stop_token;
     enum drafting drafter;
+    int32_t prediction[2 * CONTEXT];
+    size_t n_prediction;
 
     /* The answer without speculation. */
     enum finish_reason reason;
@@ -153,6 +155,8 @@ static void submit(struct engine *eng, struct job *job)
     struct seq_request req = job->req;
     req.prompt = job->prompt;
     req.n_prompt = job->n_prompt;
+    req.prediction = job->prediction;
+    req.n_prediction = job->n_prediction;
     req.user = job;
     if (engine_submit(eng, &req, &e) != 0)
         fail_msg("%s", e.text);
@@ -198,6 +202,22 @@ static bool is_same_answer(const struct job *job, const struct seq_result *r)
            r->n_tokens == job->n_tokens && r->text_bytes == job->text_bytes &&
            memcmp(r->tokens, job->tokens, r->n_tokens * sizeof r->tokens[0]) == 0 &&
            memcmp(r->text, job->text, r->text_bytes) == 0;
+}
+
+/* Lookup is given a prediction by some jobs: the answer, with any other tokens before it and
+ * some in it spoilt, legal or not. It asks nobody, whatever a job's drafter is. */
+static void predict(struct dice *d, const struct model *m, struct job *job)
+{
+    static const int32_t strange[] = {-1, INT32_MIN, INT32_MAX, 1 << 20, 0};
+    job->drafter = GUESSES;
+    const size_t n_before = roll(d, 2) ? roll(d, CONTEXT) : 0, spoilt_of = 1 + roll(d, 20);
+    job->n_prediction = roll(d, 2) ? n_before + job->n_tokens : 0;
+    for (size_t i = 0; i < job->n_prediction; i++) {
+        int32_t token = i < n_before ? any_token(d, m) : job->tokens[i - n_before];
+        if (spoilt_of > 1 && roll(d, spoilt_of) == 0)
+            token = roll(d, 2) ? any_token(d, m) : strange[roll(d, 5)];
+        job->prediction[i] = token;
+    }
 }
 
 /* ------------------------------------------------------------------ drafters */
@@ -299,6 +319,7 @@ struct sights {
     size_t n_cases, n_stops, n_ends, n_lengths, n_contexts;
     size_t n_preempted, n_cached, n_evicted, n_chunks;
     size_t n_drafted, n_accepted, n_by_known, n_lacked, n_deep;
+    size_t n_predicted, n_predicted_accepted;
 };
 
 static size_t page_bytes(const struct model *m, enum kv_type kv)
@@ -366,6 +387,11 @@ static void look(struct sights *all, const struct job *job, const struct seq_res
     all->n_drafted += r->n_drafted;
     all->n_accepted += r->n_accepted;
     all->n_by_known += job->drafter == KNOWS && r->n_accepted > 0;
+    all->n_predicted += r->n_predicted;
+    all->n_predicted_accepted += r->n_predicted_accepted;
+    assert_true(r->n_predicted <= r->n_drafted);
+    assert_true(r->n_predicted_accepted <= r->n_predicted);
+    assert_true(r->n_predicted_accepted <= r->n_accepted);
 }
 
 /* Returns false at the first answer that differs. */
@@ -416,13 +442,6 @@ static void note_counters(struct sights *all, const struct engine *eng)
 
 enum kind { DRAFTERS, LOOKUP, MISPLACED };
 
-/* Lookup asks nobody, whatever a job's drafter is. */
-static void forget_drafters(struct job *jobs, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        jobs[i].drafter = GUESSES;
-}
-
 /* Two rounds: jobs, then heirs of some of them. False when an answer differs. */
 static bool run_world(const struct model *m, struct engine *plain, const char *isa,
                       enum kv_type kv, uint64_t seed, enum kind kind, struct sights *all)
@@ -440,14 +459,14 @@ static bool run_world(const struct model *m, struct engine *plain, const char *i
     for (size_t i = 0; i < n; i++)
         make_job(&d, m, &jobs[i]);
     answer_plainly(plain, jobs, n);
-    if (kind == LOOKUP)
-        forget_drafters(jobs, n);
+    for (size_t i = 0; kind == LOOKUP && i < n; i++)
+        predict(&sources.dice, m, &jobs[i]);
     bool same = compare_answers(eng, jobs, n, all);
     for (size_t i = 0; i < n; i++)
         make_heir(&d, m, &jobs[roll(&d, n)], &heirs[i]);
     answer_plainly(plain, heirs, n);
-    if (kind == LOOKUP)
-        forget_drafters(heirs, n);
+    for (size_t i = 0; kind == LOOKUP && i < n; i++)
+        predict(&sources.dice, m, &heirs[i]);
     same = compare_answers(eng, heirs, n, all) && same;
     note_counters(all, eng);
     engine_close(eng);
@@ -523,6 +542,7 @@ static void lookup_changes_no_answer(void **state)
     assert_true(all.n_stops > 0 && all.n_ends > 0 && all.n_lengths > 0 && all.n_contexts > 0);
     assert_true(all.n_preempted > 0 && all.n_cached > 0 && all.n_evicted > 0);
     assert_true(all.n_chunks > 0 && all.n_accepted > 0 && all.n_accepted < all.n_drafted);
+    assert_true(all.n_predicted_accepted > 0 && all.n_predicted_accepted < all.n_predicted);
 }
 
 /* The twin: keys out of their places are seen in most worlds. */
@@ -706,6 +726,39 @@ static void lookup_drafts_what_was_said_before(void **state)
     close_lone(&l);
 }
 
+static struct seq_result answer_predicted(struct lone *l, const struct engine_options *o)
+{
+    struct engine *eng = open_lookup(l, o);
+    const struct seq_result r = answer_with(eng, &l->job);
+    engine_close(eng);
+    return r;
+}
+
+/* The prompt's step yields one token; others one more than what a source may say at once. */
+static void a_right_prediction_makes_few_steps(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_lone(&l, 20, 61);
+    struct engine_options o = lookup_options(&l);
+    const struct seq_result without = answer_predicted(&l, &o);
+    assert_int_equal(without.n_predicted, 0);
+    l.job.n_prediction = l.job.n_tokens;
+    memcpy(l.job.prediction, l.job.tokens, l.job.n_tokens * sizeof l.job.tokens[0]);
+    const struct seq_result right = answer_predicted(&l, &o);
+    assert_true(right.n_steps <= 6 && right.n_steps < without.n_steps);
+    assert_true(right.n_predicted_accepted >= 50);
+    assert_true(right.n_predicted_accepted <= right.n_accepted);
+    /* Where one token is another, the rest is found again. */
+    l.job.prediction[30] ^= 1;
+    const struct seq_result nearly = answer_predicted(&l, &o);
+    assert_true(nearly.n_steps <= right.n_steps + 3);
+    o.speculation = SPECULATION_OFF;
+    const struct seq_result off = answer_predicted(&l, &o);
+    assert_int_equal(off.n_drafted + off.n_predicted, 0);
+    close_lone(&l);
+}
+
 static void what_one_salt_says_drafts_nothing_under_another(void **state)
 {
     (void)state;
@@ -853,6 +906,7 @@ int main(void)
         cmocka_unit_test(a_perfect_drafter_gains_its_depth_in_every_step),
         cmocka_unit_test(off_is_off),
         cmocka_unit_test(lookup_drafts_what_was_said_before),
+        cmocka_unit_test(a_right_prediction_makes_few_steps),
         cmocka_unit_test(what_one_salt_says_drafts_nothing_under_another),
         cmocka_unit_test(step_times_are_measured_from_one_row_to_the_most),
         cmocka_unit_test(drafts_are_made_where_rows_are_cheap_and_nowhere_else),

@@ -40,6 +40,7 @@
 #define STEP_ROWS_MAX          4096        /* rows of one step */
 #define DRAFT_NODES_MAX        63          /* drafted tokens of one sequence in one step */
 #define SPEC_PROMPTS_BYTES_MAX (64u << 20) /* indexes of prompts that speculation looks up */
+#define SPEC_ANSWERS_BYTES_MAX (32u << 20) /* and of predicted answers */
 
 /* Delivery. */
 #define INFLIGHT_SPAN_MAX 16384 /* offsets between the low watermark and the newest job */

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/size.h"
 #include "engine/automaton_cache.h"
@@ -21,11 +22,13 @@ struct drafters {
     struct spec_stats stats;
     struct recycle *recycle;
     struct automaton_cache *prompts;
+    size_t prediction_bytes; /* left for indexes of predictions */
 };
 
 size_t drafters_bytes_max(size_t n_seqs, size_t n_vocab)
 {
-    return SPEC_PROMPTS_BYTES_MAX + recycle_bytes(n_vocab) + n_seqs * ngram_bytes(OWN_WINDOW);
+    return SPEC_PROMPTS_BYTES_MAX + SPEC_ANSWERS_BYTES_MAX + recycle_bytes(n_vocab) +
+           n_seqs * ngram_bytes(OWN_WINDOW);
 }
 
 int drafters_open(size_t n_vocab, struct drafters **out, struct err *e)
@@ -36,6 +39,7 @@ int drafters_open(size_t n_vocab, struct drafters **out, struct err *e)
         return ERR_SET(e, ERR_NOMEM, "no memory for lookup speculation");
     spec_stats_init(&d->stats);
     drafter_set_priors(&d->stats);
+    d->prediction_bytes = SPEC_ANSWERS_BYTES_MAX;
     int rc = recycle_open(n_vocab, &d->recycle, e);
     if (rc == 0)
         rc = automaton_cache_open(SPEC_PROMPTS_BYTES_MAX, &d->prompts, e);
@@ -51,6 +55,7 @@ void drafters_close(struct drafters *d)
 {
     if (!d)
         return;
+    ASSERT(d->prediction_bytes == SPEC_ANSWERS_BYTES_MAX);
     automaton_cache_close(d->prompts);
     recycle_close(d->recycle);
     free(d);
@@ -68,7 +73,8 @@ static struct recycle *recycle_of(const struct drafters *d, const struct seq *se
     return *seq->salt ? NULL : d->recycle;
 }
 
-int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
+int drafters_begin(struct drafters *d, struct seq *seq, const struct seq_request *req,
+                   struct err *e)
 {
     if (!may_draft(seq))
         return 0;
@@ -80,6 +86,9 @@ int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
     const struct drafter_options options = {.document = document,
                                             .n_document =
                                                 size_min(n_shared, seq->n_prompt - n_tail),
+                                            .prediction = req->prediction,
+                                            .n_prediction = req->n_prediction,
+                                            .prediction_bytes = &d->prediction_bytes,
                                             .window = OWN_WINDOW,
                                             .recycle = recycle_of(d, seq),
                                             .stats = &d->stats};

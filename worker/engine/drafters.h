@@ -4,7 +4,8 @@
  * them are.
  *
  *     drafters_begin     a sequence is submitted: its prompt is indexed, or begins as one does
- *                        that is; all memory is taken here
+ *                        that is, and so is the answer its request expects; all memory is taken
+ *                        here
  *     drafters_proposer  a step asks for drafts: the sequence's new tokens are followed first
  *     drafters_end       it is finished: tokens nobody asked behind still teach
  *
@@ -28,8 +29,9 @@ int drafters_open(size_t n_vocab, struct drafters **out, struct err *e);
 /* Every sequence has left. Accepts NULL. */
 void drafters_close(struct drafters *d);
 
-/* ERR_NOMEM only. */
-int drafters_begin(struct drafters *d, struct seq *seq, struct err *e);
+/* req: what the sequence was opened from. ERR_NOMEM only. */
+int drafters_begin(struct drafters *d, struct seq *seq, const struct seq_request *req,
+                   struct err *e);
 void drafters_end(struct seq *seq); /* one without a drafter is left alone */
 
 struct draft_proposer drafters_proposer(struct drafters *d);

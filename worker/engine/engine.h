@@ -106,7 +106,11 @@ struct seq_request {
     const int32_t *stop_tokens; /* copied */
     size_t n_stop_tokens;
     const char *salt; /* prompts share cached prefixes only under the same salt; NULL is "" */
-    void *user;       /* comes back with the result */
+    /* What the answer may say, for lookup speculation; any numbers, and as many of them count
+     * as there is room for. Read in engine_submit only. */
+    const int32_t *prediction;
+    size_t n_prediction;
+    void *user; /* comes back with the result */
 };
 
 struct seq_result {
@@ -125,8 +129,10 @@ struct seq_result {
     size_t n_steps;  /* engine steps that computed a row of it */
     size_t n_chunks; /* of them with prompt rows */
     size_t n_preempted;
-    size_t n_drafted;  /* tokens that steps verified */
-    size_t n_accepted; /* of them, that are among tokens */
+    size_t n_drafted;   /* tokens that steps verified */
+    size_t n_accepted;  /* of them, that are among tokens */
+    size_t n_predicted; /* of n_drafted, that the request's prediction named */
+    size_t n_predicted_accepted;
     size_t kv_pages_peak;
     int64_t submitted_us; /* monotonic clock */
     int64_t scheduled_us; /* first step that computed a row of it */

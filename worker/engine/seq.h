@@ -27,7 +27,7 @@ enum seq_phase { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
 struct seq {
     enum seq_phase phase;
-    struct seq_request req; /* prompt is not kept: it is the head of tokens */
+    struct seq_request req; /* texts are not kept: the prompt is the head of tokens */
     struct logit_bias *bias;
     char **stops;
     int32_t *stop_tokens;
@@ -60,7 +60,8 @@ struct seq {
     /* Counters of struct seq_result. */
     enum prefix_miss miss;
     size_t miss_at;
-    size_t n_cached, n_steps, n_chunks, n_preempted, n_drafted, n_accepted, kv_pages_peak;
+    size_t n_cached, n_steps, n_chunks, n_preempted, kv_pages_peak;
+    size_t n_drafted, n_accepted, n_predicted, n_predicted_accepted;
     int64_t submitted_us, scheduled_us, first_token_us, last_token_us, gap_us_max;
 };
 

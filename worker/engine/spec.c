@@ -238,6 +238,9 @@ static void count(struct spec *s, struct seq *seq, const struct draft *draft, ui
         }
         seq->n_drafted++;
         seq->n_accepted += is_accepted;
+        const bool is_predicted = node->sources >> DRAFT_PREDICTION & 1;
+        seq->n_predicted += is_predicted;
+        seq->n_predicted_accepted += is_predicted && is_accepted;
         s->n_accepted_now += is_accepted;
     }
 }
