@@ -9,6 +9,9 @@
  *
  * Tokens: cached = found in the prefix cache when the job was first admitted; computed = the
  * rest of the prompt. What is found or computed once more after a preemption is in neither.
+ * accepted_prediction = drafted from the job's prediction and part of the answer;
+ * rejected_prediction = drafted from it and not. Speculation that is off, or has better to do,
+ * drafts none.
  */
 #ifndef SHEAF_RESULT_H
 #define SHEAF_RESULT_H
@@ -23,6 +26,7 @@ struct result_metrics {
     int64_t queue_us, group_wait_us, prefill_us, ttft_us, decode_us, e2e_us, gap_us_max;
     int64_t prompt_tokens, cached_tokens, computed_tokens, completion_tokens;
     int64_t draft_tokens, accepted_tokens;
+    int64_t accepted_prediction_tokens, rejected_prediction_tokens; /* of the drafted ones */
     int64_t engine_steps, prefill_chunks, preemptions, kv_pages_peak;
     /* Static: none, off, cold, differs, evicted, window, short, salt; NULL: not known, and
      * miss_at means nothing. */
@@ -65,7 +69,7 @@ char *result_clean_utf8(const char *bytes, size_t length, size_t *out_length);
  * text_completion object, or {error: {message, type, param, code}} with status_code 4xx or
  * 5xx. A job that never ran has response null and error {code, message} with code
  * batch_expired or batch_cancelled. Beyond OpenAI's own fields: choices[0].stop_reason, as in
- * vLLM.
+ * vLLM. Prediction tokens are counted for jobs that have a prediction only.
  *
  * Native: schema/result.schema.json.
  */

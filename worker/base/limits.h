@@ -19,6 +19,7 @@
 #define JOB_STOP_BYTES_MAX     256
 #define JOB_BIAS_MAX           1024
 #define JOB_STOP_TOKENS_MAX    32
+#define JOB_PREDICTION_BYTES   65536 /* that are read of a prediction */
 #define JOB_METADATA_PAIRS     16
 #define JOB_METADATA_BYTES_MAX 65536
 
