@@ -798,6 +798,40 @@ static void step_times_are_measured_from_one_row_to_the_most(void **state)
     close_lone(&l);
 }
 
+/* Those that the user gives are refused where there is no room; those the engine chooses for
+ * itself are as many as there is room for. */
+static void drafts_take_the_rows_that_steps_leave(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_echo(&l);
+    struct engine_options o = lookup_options(&l);
+    o.step_tokens = STEP_ROWS_MAX - 10;
+    struct engine *eng = open_lookup(&l, &o);
+    assert_int_equal(eng->options.draft_tokens, 10);
+    assert_true(answer_with(eng, &l.job).n_drafted > 0);
+    engine_close(eng);
+    o.step_tokens = STEP_ROWS_MAX;
+    eng = open_lookup(&l, &o);
+    assert_int_equal(eng->options.draft_tokens, 0);
+    assert_int_equal(answer_with(eng, &l.job).n_drafted, 0);
+    engine_close(eng);
+    o.draft_always = false;
+    eng = open_lookup(&l, &o);
+    assert_int_equal(answer_with(eng, &l.job).n_drafted, 0);
+    engine_close(eng);
+    o.draft_tokens = 1;
+    struct err e = {0};
+    assert_int_equal(engine_open(l.model, &o, &eng, &e), ERR_CONFIG);
+    assert_non_null(strstr(e.text, "1 drafted tokens and step_tokens 4096"));
+    o.step_tokens = 64;
+    o.draft_tokens = 0;
+    eng = open_lookup(&l, &o);
+    assert_int_equal(eng->options.draft_tokens, DRAFT_NODES_MAX);
+    engine_close(eng);
+    close_lone(&l);
+}
+
 /* A table in which the second row takes so much and the 64th as much; the first takes what it
  * does. */
 static void give_times(struct engine *eng, struct draft_proposer proposer, double second,
@@ -908,6 +942,7 @@ int main(void)
         cmocka_unit_test(lookup_drafts_what_was_said_before),
         cmocka_unit_test(a_right_prediction_makes_few_steps),
         cmocka_unit_test(what_one_salt_says_drafts_nothing_under_another),
+        cmocka_unit_test(drafts_take_the_rows_that_steps_leave),
         cmocka_unit_test(step_times_are_measured_from_one_row_to_the_most),
         cmocka_unit_test(drafts_are_made_where_rows_are_cheap_and_nowhere_else),
         cmocka_unit_test(sources_are_seldom_asked_in_vain),

@@ -53,7 +53,8 @@ struct engine_options {
     bool draft_always;              /* whatever it costs, for tests */
     struct draft_proposer proposer; /* drafts in its place, whatever it costs; its propose NULL:
                                        does not */
-    size_t draft_tokens; /* rows for drafts, besides step_tokens; 0: one sequence's at most */
+    size_t draft_tokens; /* rows for drafts, besides step_tokens; 0: one sequence's at most, or
+                            those that STEP_ROWS_MAX leaves */
     /* Prefixes kept from run to run; needs prefix_cache and a context of a page or more. */
     const char *kv_disk;       /* folder; NULL or "": none. Borrowed until engine_open ends. */
     uint64_t kv_disk_bytes;    /* of its files at most */
