@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "base/size.h"
 #include "engine/engine_int.h"
+#include "engine/forward_int.h"
 #include "golden.h"
 
 enum {
@@ -660,6 +661,7 @@ static void off_is_off(void **state)
     const struct seq_result a = answer_with(off, &l.job), b = answer_with(idle, &l.job);
     assert_null(off->spec);
     assert_null(off->drafters);
+    assert_int_equal(off->forward->attention.n_branches_max, 0);
     assert_int_equal(engine_plan(off).drafts_bytes, 0);
     assert_int_equal(n_asked, 48); /* not for the token of the prompt's step, nor the last */
     assert_int_equal(a.n_steps, 50);

@@ -169,7 +169,8 @@ static int open_forward(struct engine *eng, struct err *e)
                                             .n_logits_max = o->batch + o->draft_tokens,
                                             .activations = o->activations,
                                             .kv_type = o->kv_type,
-                                            .shared_attention = o->shared_attention};
+                                            .shared_attention = o->shared_attention,
+                                            .drafts = o->draft_tokens > 0};
     return forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
                         &forward, &eng->forward, e);
 }
