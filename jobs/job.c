@@ -48,9 +48,11 @@ void job_free(struct job *job)
     free(job->cache_salt);
     free(job->metadata);
     free(job->expect);
+    free(job->prediction);
     free(job->warnings);
     free(job->prefix_group);
     free(job->tokens);
+    free(job->prediction_tokens);
     free(job);
 }
 
@@ -83,6 +85,12 @@ void job_free_document_texts(struct job *job)
         free(job->documents[i].text);
         job->documents[i].text = NULL;
     }
+}
+
+void job_free_prediction_text(struct job *job)
+{
+    free(job->prediction);
+    job->prediction = NULL;
 }
 
 void job_fail(struct job *job, int status, const char *code, const char *param,

@@ -102,6 +102,8 @@ struct job {
     char *cache_salt; /* or NULL: jobs of another salt share no cached prefix with this one */
     char *metadata;   /* JSON text of the object, passed through; or NULL */
     char *expect; /* JSON text of the reference answer(s); never shown to the model; or NULL */
+    char *prediction;         /* what the answer may say, never shown to the model; or NULL */
+    size_t prediction_length; /* 0: none; stays when the text is gone */
     int64_t priority;
     int64_t deadline_us; /* wall; 0 = none */
 
@@ -115,6 +117,8 @@ struct job {
     char *prefix_group; /* hex hash of system + documents; or NULL */
     int32_t *tokens;    /* the prompt */
     size_t n_tokens;
+    int32_t *prediction_tokens; /* or NULL: none, or nobody drafts from it */
+    size_t n_prediction_tokens;
     size_t group_jobs;    /* of its group in the window when its turn came */
     size_t shared_tokens; /* that they share */
 };
@@ -128,6 +132,7 @@ const char *job_dialect_name(enum job_dialect dialect); /* "native", "openai-cha
 bool job_has_unresolved(const struct job *job);
 /* Once there is a prompt nothing reads the texts; lengths, ids and titles stay. */
 void job_free_document_texts(struct job *job);
+void job_free_prediction_text(struct job *job);
 
 /* Sets an error unless one is set; message is a printf format. */
 void job_fail(struct job *job, int status, const char *code, const char *param,

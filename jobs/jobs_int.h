@@ -77,6 +77,7 @@ int parse_params_finish(struct parse *p, const char *prefix);
 /* parse_content.c */
 int parse_messages(struct parse *p, const json_t *value, const char *path);
 int parse_documents(struct parse *p, const json_t *value, const char *path);
+int parse_prediction(struct parse *p, const json_t *value, const char *path); /* OpenAI's */
 /* Appends one message; takes content also when it fails. */
 int parse_add_message_take(struct parse *p, enum job_role role, char *content, size_t length);
 

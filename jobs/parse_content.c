@@ -1,4 +1,4 @@
-/* Messages and documents: the text that reaches the model. */
+/* Messages and documents, the text that reaches the model; and what it may answer. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,23 +49,31 @@ static int parse_role(struct parse *p, const json_t *value, const char *path,
     return 0;
 }
 
-static int parse_part(struct parse *p, const json_t *part, const char *path, struct buf *text)
+/* An object whose type is the only one that is supported, which what says in other words. */
+static int check_type(struct parse *p, const json_t *object, const char *path,
+                      const char *wanted, const char *what)
 {
     char field[PATH_BYTES];
-    if (!json_is_object(part))
-        return parse_fail_type(p, path, "an object", part);
+    if (!json_is_object(object))
+        return parse_fail_type(p, path, "an object", object);
     snprintf(field, sizeof field, "%.100s.type", path);
-    const json_t *type = json_object_get(part, "type");
+    const json_t *type = json_object_get(object, "type");
     if (!type)
         return parse_fail(p, "missing_required_parameter", field, "%s is missing", field);
     if (!json_is_string(type))
         return parse_fail_type(p, field, "a string", type);
-    if (strcmp(json_string_value(type), "text") != 0) {
-        char quoted[QUOTE_BYTES];
-        parse_quote(quoted, type);
-        return parse_fail(p, "unsupported_parameter", field,
-                          "%s is %s; only text parts are supported", field, quoted);
-    }
+    if (strcmp(json_string_value(type), wanted) == 0)
+        return 0;
+    char quoted[QUOTE_BYTES];
+    parse_quote(quoted, type);
+    return parse_fail(p, "unsupported_parameter", field, "%s is %s; only %s supported", field,
+                      quoted, what);
+}
+
+static int parse_part(struct parse *p, const json_t *part, const char *path, struct buf *text)
+{
+    char field[PATH_BYTES];
+    TRY(check_type(p, part, path, "text", "text parts are"));
     snprintf(field, sizeof field, "%.100s.text", path);
     const json_t *value = json_object_get(part, "text");
     if (!value)
@@ -108,6 +116,25 @@ static int parse_message_content(struct parse *p, const json_t *value, const cha
     if (!json_is_string(value))
         return parse_fail_type(p, path, "a string or an array of text parts", value);
     return parse_string(p, value, path, 0, JOB_BYTES_MAX, out, length);
+}
+
+/* {"type": "content", "content": what a message's content may be} */
+int parse_prediction(struct parse *p, const json_t *value, const char *path)
+{
+    TRY(check_type(p, value, path, "content", "content is"));
+    char field[PATH_BYTES];
+    const char *key;
+    json_t *item;
+    json_object_foreach((json_t *)value, key, item)
+    {
+        if (strcmp(key, "type") == 0 || strcmp(key, "content") == 0)
+            continue;
+        parse_path(field, "prediction.", key);
+        TRY(parse_warn_unknown(p, field));
+    }
+    snprintf(field, sizeof field, "%.100s.content", path);
+    return parse_message_content(p, json_object_get(value, "content"), field,
+                                 &p->job->prediction, &p->job->prediction_length);
 }
 
 /* Fields beside role and content. */

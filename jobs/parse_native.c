@@ -206,6 +206,12 @@ static int parse_question(struct parse *p, const json_t *value, const char *path
     return parse_add_message_take(p, JOB_USER, content, length);
 }
 
+static int parse_prediction_text(struct parse *p, const json_t *value, const char *path)
+{
+    return parse_string(p, value, path, 0, JOB_BYTES_MAX, &p->job->prediction,
+                        &p->job->prediction_length);
+}
+
 static int parse_priority(struct parse *p, const json_t *value, const char *path)
 {
     return parse_integer(p, value, path, INT64_MIN, INT64_MAX, &p->job->priority);
@@ -227,19 +233,13 @@ static const struct {
     const char *name;
     int (*read)(struct parse *p, const json_t *value, const char *path);
 } fields[] = {
-    {"run_id", parse_run_id},
-    {"batch_id", parse_run_id},
-    {"model", parse_model},
-    {"metadata", parse_metadata},
-    {"priority", parse_priority},
-    {"deadline", parse_deadline},
-    {"expect", parse_expect},
-    {"params", parse_native_params},
-    {"response_format", parse_response_format},
-    {"cache_salt", parse_cache_salt},
-    {"system", parse_system},
-    {"documents", parse_documents},
-    {"messages", parse_messages},
+    {"run_id", parse_run_id},         {"batch_id", parse_run_id},
+    {"model", parse_model},           {"metadata", parse_metadata},
+    {"priority", parse_priority},     {"deadline", parse_deadline},
+    {"expect", parse_expect},         {"prediction", parse_prediction_text},
+    {"params", parse_native_params},  {"response_format", parse_response_format},
+    {"cache_salt", parse_cache_salt}, {"system", parse_system},
+    {"documents", parse_documents},   {"messages", parse_messages},
     {"question", parse_question},
 };
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };

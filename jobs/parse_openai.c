@@ -133,6 +133,8 @@ static int parse_body_field(struct parse *p, const char *key, const json_t *valu
         return parse_is_absent(value) ? 0 : parse_metadata(p, value, "metadata");
     if (strcmp(key, "cache_salt") == 0)
         return parse_is_absent(value) ? 0 : parse_cache_salt(p, value, "cache_salt");
+    if (strcmp(key, "prediction") == 0 && job->dialect == DIALECT_OPENAI_CHAT)
+        return parse_is_absent(value) ? 0 : parse_prediction(p, value, "prediction");
     if (strcmp(key, "documents") == 0 && job->dialect == DIALECT_OPENAI_CHAT)
         return parse_is_absent(value) ? 0 : parse_documents(p, value, "documents");
     if (strcmp(key, "documents") == 0)

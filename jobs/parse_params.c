@@ -323,7 +323,7 @@ static const char *const passed_names[] = {
     "parallel_tool_calls",
 };
 
-/* Hints that a model of ours does not take, or not yet. */
+/* Hints that a model of ours does not take, not yet, or not in this place. */
 static const char *const ignored_names[] = {
     "prediction", "reasoning_effort",      "verbosity",
     "thinking",   "skip_special_tokens",   "spaces_between_special_tokens",

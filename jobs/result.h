@@ -9,6 +9,9 @@
  *
  * Tokens: cached = found in the prefix cache when the job was first admitted; computed = the
  * rest of the prompt. What is found or computed once more after a preemption is in neither.
+ * accepted_prediction = drafted from the job's prediction and part of the answer;
+ * rejected_prediction = drafted from it and not. Speculation that is off, or has better to do,
+ * drafts none.
  */
 #ifndef SHEAF_RESULT_H
 #define SHEAF_RESULT_H
@@ -26,6 +29,7 @@ struct result_metrics {
     int64_t draft_steps; /* 0: the drafts' figures mean nothing */
     int64_t draft_us, verify_us, expected_us;
     double expected_tokens;
+    int64_t accepted_prediction_tokens, rejected_prediction_tokens; /* of the drafted ones */
     int64_t engine_steps, prefill_chunks, preemptions, kv_pages_peak;
     /* Static: none, off, cold, differs, evicted, window, short, salt; NULL: not known, and
      * miss_at means nothing. */
@@ -76,7 +80,7 @@ char *result_clean_utf8(const char *bytes, size_t length, size_t *out_length);
  * text_completion object, or {error: {message, type, param, code}} with status_code 4xx or
  * 5xx. A job that never ran has response null and error {code, message} with code
  * batch_expired or batch_cancelled. Beyond OpenAI's own fields: choices[0].stop_reason, as in
- * vLLM.
+ * vLLM. Prediction tokens are counted for jobs that have a prediction only.
  *
  * Native: schema/result.schema.json.
  */

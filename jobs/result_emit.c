@@ -52,15 +52,19 @@ static json_t *string_or_null(const char *text)
     return text && text[0] != '\0' ? text_value(text, strlen(text)) : json_null();
 }
 
-static json_t *usage_value(const struct result_metrics *m)
+static json_t *usage_value(const struct result *r)
 {
+    const struct result_metrics *m = &r->metrics;
     struct builder prompt = build();
     put(&prompt, "cached_tokens", json_integer(m->cached_tokens));
     struct builder completion = build();
     put(&completion, "reasoning_tokens", json_integer(0));
-    put(&completion, "accepted_prediction_tokens", json_integer(m->accepted_tokens));
-    put(&completion, "rejected_prediction_tokens",
-        json_integer(m->draft_tokens - m->accepted_tokens));
+    if (r->job->prediction_length > 0) {
+        put(&completion, "accepted_prediction_tokens",
+            json_integer(m->accepted_prediction_tokens));
+        put(&completion, "rejected_prediction_tokens",
+            json_integer(m->rejected_prediction_tokens));
+    }
     struct builder usage = build();
     put(&usage, "prompt_tokens", json_integer(m->prompt_tokens));
     put(&usage, "completion_tokens", json_integer(m->completion_tokens));
@@ -150,7 +154,7 @@ static json_t *success_body(const struct result *r)
     put(&b, "created", json_integer(r->created_s));
     put(&b, "model", model_value(r));
     put(&b, "choices", choices);
-    put(&b, "usage", usage_value(&r->metrics));
+    put(&b, "usage", usage_value(r));
     put(&b, "system_fingerprint", json_null());
     if (r->job->metadata)
         put(&b, "metadata", json_value(r->job->metadata));
@@ -307,7 +311,7 @@ static json_t *native_line(const struct result *r)
     put(&b, "stop_reason", string_or_null(r->stop_reason));
     put(&b, "model", model_value(r));
     put(&b, "created", json_integer(r->created_s));
-    put(&b, "usage", usage_value(&r->metrics));
+    put(&b, "usage", usage_value(r));
     put(&b, "metrics", metrics_value(&r->metrics));
     put(&b, "error", good ? json_null() : native_error(r));
     put(&b, "documents", document_ids(job));

@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/limits.h"
+#include "base/size.h"
 #include "prompt.h"
 
 int answer_context_init(struct answer_context *ctx, const struct model *m,
@@ -34,17 +36,35 @@ int answer_context_init(struct answer_context *ctx, const struct model *m,
 /* ------------------------------------------------------------------ job -> tokens */
 
 static int encode(const struct answer_context *ctx, const struct token_span *spans, size_t n,
-                  struct job *job, struct err *e)
+                  bool add_bos, int32_t **tokens, size_t *n_tokens, struct err *e)
 {
     struct token_list list = {0};
-    const int rc = tokenizer_encode(ctx->model->tokenizer, spans, n, true, &list, e);
+    const int rc = tokenizer_encode(ctx->model->tokenizer, spans, n, add_bos, &list, e);
     if (rc != 0) {
         token_list_fini(&list);
         return rc;
     }
-    job->tokens = list.ids;
-    job->n_tokens = list.length;
+    *tokens = list.ids;
+    *n_tokens = list.length;
     return 0;
+}
+
+static int encode_prompt(const struct answer_context *ctx, const struct token_span *spans,
+                         size_t n, struct job *job, struct err *e)
+{
+    return encode(ctx, spans, n, true, &job->tokens, &job->n_tokens, e);
+}
+
+/* As text that stands for itself: an answer's tokens are those, but perhaps for the first ones
+ * and for those around what is otherwise. A hint, so what is too long is cut wherever it is. */
+static int encode_prediction(const struct answer_context *ctx, struct job *job, struct err *e)
+{
+    if (strcmp(ctx->settings->speculation, "off") == 0 || !job->prediction)
+        return 0;
+    const struct token_span span = {.text = job->prediction,
+                                    .length =
+                                        size_min(job->prediction_length, JOB_PREDICTION_BYTES)};
+    return encode(ctx, &span, 1, false, &job->prediction_tokens, &job->n_prediction_tokens, e);
 }
 
 static enum chat_role chat_role_of(enum job_role role)
@@ -78,7 +98,7 @@ static int render_and_encode(const struct answer_context *ctx, const struct prom
     } else if (rc != 0) {
         rc = ERR_SET(e, rc, "%s", why.text);
     } else {
-        rc = encode(ctx, spans.items, spans.length, job, e);
+        rc = encode_prompt(ctx, spans.items, spans.length, job, e);
     }
     span_list_fini(&spans);
     free(messages);
@@ -98,9 +118,8 @@ static int tokenize_chat(const struct answer_context *ctx, struct job *job, stru
     return rc;
 }
 
-int answer_tokenize(const struct answer_context *ctx, struct job *job, struct err *e)
+static int tokenize_prompt(const struct answer_context *ctx, struct job *job, struct err *e)
 {
-    ASSERT(job->error.status == 0 && !job->tokens);
     if (job->prompt_tokens) {
         job->tokens = job->prompt_tokens;
         job->n_tokens = job->n_prompt_tokens;
@@ -111,7 +130,16 @@ int answer_tokenize(const struct answer_context *ctx, struct job *job, struct er
     if (!job->prompt)
         return tokenize_chat(ctx, job, e);
     const struct token_span span = {.text = job->prompt, .length = job->prompt_length};
-    return encode(ctx, &span, 1, job, e);
+    return encode_prompt(ctx, &span, 1, job, e);
+}
+
+int answer_tokenize(const struct answer_context *ctx, struct job *job, struct err *e)
+{
+    ASSERT(job->error.status == 0 && !job->tokens);
+    TRY(tokenize_prompt(ctx, job, e));
+    TRY(encode_prediction(ctx, job, e));
+    job_free_prediction_text(job);
+    return 0;
 }
 
 /* ------------------------------------------------------------------ tokens -> request */
@@ -156,6 +184,8 @@ int answer_request(const struct answer_context *ctx, struct job *job, struct seq
         .stop_tokens = p->stop_tokens,
         .n_stop_tokens = p->n_stop_tokens,
         .salt = job->cache_salt,
+        .prediction = job->prediction_tokens,
+        .n_prediction = job->n_prediction_tokens,
         .user = job,
     };
     req->sample.bias = list;
@@ -258,6 +288,8 @@ static void set_metrics(struct result *r, const struct seq_result *s)
     m->verify_us = s->drafts->verify_us;
     m->expected_us = llround(s->drafts->expected_us);
     m->expected_tokens = s->drafts->expected;
+    m->accepted_prediction_tokens = (int64_t)s->n_predicted_accepted;
+    m->rejected_prediction_tokens = (int64_t)(s->n_predicted - s->n_predicted_accepted);
     m->engine_steps = (int64_t)s->n_steps;
     m->prefill_chunks = (int64_t)s->n_chunks;
     m->preemptions = (int64_t)s->n_preempted;

@@ -23,8 +23,8 @@ struct answer_context {
 int answer_context_init(struct answer_context *ctx, const struct model *m,
                         const struct settings *settings, const char *worker_id, struct err *e);
 
-/* Fills job->tokens and job->prefix_group. What is wrong with the job itself is set as
- * job->error; a failure is ERR_NOMEM. */
+/* Fills job->tokens, job->prefix_group and, where it can be of use, job->prediction_tokens.
+ * What is wrong with the job itself is set as job->error; a failure is ERR_NOMEM. */
 int answer_tokenize(const struct answer_context *ctx, struct job *job, struct err *e);
 
 /* The stop strings and biases are borrowed from the job; scratch for the biases is *bias,

@@ -184,7 +184,7 @@ static char *describe_settings(const struct settings *s, const struct bench_jobs
 {
     json_t *root = json_pack(
         "{s:b, s:b, s:b, s:b, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, "
-        "s:I}",
+        "s:I, s:I}",
         "prefix_cache", s->prefix_cache, "grouping", s->grouping, "chunked_prefill",
         s->chunked_prefill, "shared_attention", s->shared_attention, "speculation",
         s->speculation, "speculation.heads", s->speculation_heads, "prefix_cache.min_tokens",
@@ -193,7 +193,7 @@ static char *describe_settings(const struct settings *s, const struct bench_jobs
         "prefill.chunk_tokens", (json_int_t)s->chunk_tokens, "kv.mb", (json_int_t)s->kv_mb,
         "kv.type", s->kv_type, "activations", s->activations, "context", (json_int_t)s->context,
         "batch", (json_int_t)jobs->concurrency, "window.jobs", (json_int_t)s->window_jobs,
-        "group.open", (json_int_t)s->group_open);
+        "group.open", (json_int_t)s->group_open, "prefix_cache.mb", (json_int_t)s->prefix_mb);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;

@@ -77,7 +77,8 @@ size_t readahead_length(const struct readahead *r)
 
 static size_t bytes_of(const struct job *job)
 {
-    size_t bytes = sizeof *job + job->n_tokens * sizeof job->tokens[0] + job->prompt_length;
+    size_t bytes = sizeof *job + job->prompt_length +
+                   (job->n_tokens + job->n_prediction_tokens) * sizeof job->tokens[0];
     for (size_t i = 0; i < job->n_messages; i++)
         bytes += job->messages[i].length;
     return bytes;

@@ -130,14 +130,15 @@ static char *describe_engine(const struct engine *eng, const struct settings *s,
                                         (json_int_t)plan.calibration.points[i].n_rows, "us",
                                         (json_int_t)plan.calibration.points[i].us));
     json_t *root = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "kernels",
-        engine_kernels(eng)->name, "threads", (json_int_t)plan.n_threads, "batch",
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:I}",
+        "kernels", engine_kernels(eng)->name, "threads", (json_int_t)plan.n_threads, "batch",
         (json_int_t)s->batch, "step_tokens", (json_int_t)s->step_tokens, "chunk_tokens",
         (json_int_t)plan.chunk_tokens, "context", (json_int_t)plan.context, "kv_type",
         s->kv_type, "activations", s->activations, "speculation", s->speculation,
         "weights_bytes", (json_int_t)plan.weights_bytes, "kv_bytes", (json_int_t)plan.kv_bytes,
         "activations_bytes", (json_int_t)plan.activations_bytes, "drafts_bytes",
-        (json_int_t)plan.drafts_bytes, "calibration", steps);
+        (json_int_t)plan.drafts_bytes, "calibration", steps, "prefix_cache_mb",
+        (json_int_t)s->prefix_mb);
     if (*drafts->text)
         json_object_set_new(root, "heads", json_string(drafts->text));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;

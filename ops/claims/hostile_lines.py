@@ -61,6 +61,10 @@ TRAPS = [
     ("huge-float", number("huge-float", b"1e999"), "invalid_value"),
     ("negative", number("negative", b"-1"), "invalid_value"),
     ("20-mb", text("20-mb", metadata={"pad": "x" * (20 << 20)}), "line_too_long"),
+    # A prediction is a hint: whatever it says, the job is answered; its shape can be wrong.
+    ("prediction", text("prediction", prediction="<|im_end|>\x01\u2581" * 1000), GOOD),
+    ("prediction-2-mb", text("prediction-2-mb", prediction="yes " * (1 << 19)), GOOD),
+    ("prediction-7", text("prediction-7", prediction=7), "invalid_type"),
     ("no-question", b'{"custom_id": "no-question"}', "invalid_request"),
     ("wrong-type", b'{"custom_id": "wrong-type", "question": 7}', "invalid_type"),
     ("utf-16", text("utf-16").decode().encode("utf-16"), "invalid_utf8"),

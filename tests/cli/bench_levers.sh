@@ -14,7 +14,8 @@ sql a.db "SELECT group_concat(position || lever_on || repeat, ' ') FROM
     (SELECT * FROM experiments ORDER BY position)" '000 110 211 301'
 sql a.db "SELECT count(*) FROM experiments
     WHERE json_extract(settings_json, '\$.prefix_cache') = lever_on
-    AND json_extract(settings_json, '\$.grouping') = 1" 4
+    AND json_extract(settings_json, '\$.grouping') = 1
+    AND json_extract(settings_json, '\$.\"prefix_cache.mb\"') = 0" 4
 
 it 'measures the chunk once and keeps it for all halves'
 sql a.db 'SELECT count(DISTINCT chunk_tokens), min(chunk_tokens) > 0 FROM experiments' '1|1'

@@ -56,7 +56,8 @@ run sheaf run -i alone.jsonl
 code_is 0
 
 it 'keeps KV in the type that is asked for, and the run says which'
-sql run.db "SELECT json_extract(engine_json, '\$.kv_type') FROM runs" bf16
+sql run.db "SELECT json_extract(engine_json, '\$.kv_type'),
+    json_extract(engine_json, '\$.prefix_cache_mb') FROM runs" 'bf16|0'
 run sheaf run -i in.jsonl -o int8.jsonl --db int8.db --kv-type int8
 code_is 0
 lines_are 4 int8.jsonl

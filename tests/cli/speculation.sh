@@ -50,6 +50,49 @@ run sheaf stats --db on1.db
 out_has '^        accepted of .*; by depth 1: [0-9]+ %'
 out_has '^drafts  [0-9]+ tokens: [0-9]+ accepted, [0-9]+ rejected; [0-9.]+ tokens a step$'
 
+it 'drafts from what a job says its answer may be, and counts it as OpenAI does'
+python3 - <<'PY'
+import json
+
+answers = {r["custom_id"]: r["answer"] for r in map(json.loads, open("off.jsonl"))}
+files = [open(f"p{i}.jsonl", "w") for i in range(3)]
+for job in map(json.loads, open("in.jsonl")):
+    text = answers[job["custom_id"]]
+    body = {"messages": [{"role": "user", "content": job["question"]}],
+            "documents": job["documents"], **job["params"],
+            "prediction": {"type": "content", "content": text}}
+    print(json.dumps({**job, "prediction": text}), file=files[0])
+    print(json.dumps({"custom_id": job["custom_id"], "body": body}), file=files[1])
+    print(json.dumps({**job, "prediction": "<|im_end|>" * 20000}), file=files[2])
+PY
+for i in 0 1 2; do
+    run sheaf run -i p$i.jsonl -o p$i.out --db p$i.db --batch 1 --speculation lookup
+    code_is 0
+    [ "$(answers off.db)" = "$(answers p$i.db)" ] || complain "answers differ, predictions $i"
+done
+sql p0.db "SELECT json_extract(counters_json, '\$.drafts.by_source.prediction.accepted') > 0
+    FROM v_runs" 1
+sql p2.db "SELECT coalesce(json_extract(counters_json,
+    '\$.drafts.by_source.prediction.accepted'), 0) FROM v_runs" 0
+run sheaf run -i p1.jsonl -o p1off.out --db p1off.db
+python3 - >out 2>&1 <<'PY' || complain 'the usage is wrong'
+import json
+
+
+def details(path):
+    lines = list(map(json.loads, open(path)))
+    return [(r.get("usage") or r["response"]["body"]["usage"])["completion_tokens_details"]
+            for r in lines]
+
+
+assert all(sorted(d) == ["reasoning_tokens"] for d in details("on1.jsonl"))
+for path in ("p0.out", "p1.out"):
+    assert sum(d["accepted_prediction_tokens"] for d in details(path)) > 0
+assert all(d["accepted_prediction_tokens"] == 0 for d in details("p2.out"))
+assert all(d["accepted_prediction_tokens"] == d["rejected_prediction_tokens"] == 0
+           for d in details("p1off.out"))
+PY
+
 it 'refuses a kind of speculation that it does not have'
 run sheaf run -i in.jsonl -o no.jsonl --db no.db --speculation telepathy
 code_is 78

@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "base/size.h"
 #include "engine/engine_int.h"
+#include "engine/forward_int.h"
 #include "golden.h"
 #include "heads_make.h"
 
@@ -51,6 +52,8 @@ struct job {
     const char *stops[STOPS_MAX];
     int32_t stop_token;
     enum drafting drafter;
+    int32_t prediction[2 * CONTEXT];
+    size_t n_prediction;
 
     /* The answer without speculation. */
     enum finish_reason reason;
@@ -154,6 +157,8 @@ static void submit(struct engine *eng, struct job *job)
     struct seq_request req = job->req;
     req.prompt = job->prompt;
     req.n_prompt = job->n_prompt;
+    req.prediction = job->prediction;
+    req.n_prediction = job->n_prediction;
     req.user = job;
     if (engine_submit(eng, &req, &e) != 0)
         fail_msg("%s", e.text);
@@ -199,6 +204,22 @@ static bool is_same_answer(const struct job *job, const struct seq_result *r)
            r->n_tokens == job->n_tokens && r->text_bytes == job->text_bytes &&
            memcmp(r->tokens, job->tokens, r->n_tokens * sizeof r->tokens[0]) == 0 &&
            memcmp(r->text, job->text, r->text_bytes) == 0;
+}
+
+/* Lookup is given a prediction by some jobs: the answer, with any other tokens before it and
+ * some in it spoilt, legal or not. It asks nobody, whatever a job's drafter is. */
+static void predict(struct dice *d, const struct model *m, struct job *job)
+{
+    static const int32_t strange[] = {-1, INT32_MIN, INT32_MAX, 1 << 20, 0};
+    job->drafter = GUESSES;
+    const size_t n_before = roll(d, 2) ? roll(d, CONTEXT) : 0, spoilt_of = 1 + roll(d, 20);
+    job->n_prediction = roll(d, 2) ? n_before + job->n_tokens : 0;
+    for (size_t i = 0; i < job->n_prediction; i++) {
+        int32_t token = i < n_before ? any_token(d, m) : job->tokens[i - n_before];
+        if (spoilt_of > 1 && roll(d, spoilt_of) == 0)
+            token = roll(d, 2) ? any_token(d, m) : strange[roll(d, 5)];
+        job->prediction[i] = token;
+    }
 }
 
 /* ------------------------------------------------------------------ drafters */
@@ -304,6 +325,7 @@ struct sights {
     size_t n_alone, n_many, n_biased; /* in batches of 1, of 32; with penalties */
     size_t n_preempted, n_cached, n_evicted, n_chunks;
     size_t n_drafted, n_accepted, n_by_known, n_lacked, n_deep;
+    size_t n_predicted, n_predicted_accepted;
 };
 
 static size_t page_bytes(const struct model *m, enum kv_type kv)
@@ -393,6 +415,11 @@ static void look(struct sights *all, const struct job *job, const struct seq_res
     all->n_drafted += r->n_drafted;
     all->n_accepted += r->n_accepted;
     all->n_by_known += job->drafter == KNOWS && r->n_accepted > 0;
+    all->n_predicted += r->n_predicted;
+    all->n_predicted_accepted += r->n_predicted_accepted;
+    assert_true(r->n_predicted <= r->n_drafted);
+    assert_true(r->n_predicted_accepted <= r->n_predicted);
+    assert_true(r->n_predicted_accepted <= r->n_accepted);
 }
 
 /* Each node is drafted by somebody and stands at some depth. */
@@ -497,12 +524,16 @@ static bool run_world(const struct model *m, struct engine *plain, const char *i
     answer_plainly(plain, jobs, n);
     if (kind == OWN_SOURCES)
         forget_drafters(jobs, n);
+    for (size_t i = 0; kind == OWN_SOURCES && i < n; i++)
+        predict(&sources.dice, m, &jobs[i]);
     bool same = compare_answers(eng, jobs, n, all);
     for (size_t i = 0; i < n; i++)
         make_heir(&d, m, &jobs[roll(&d, n)], &heirs[i]);
     answer_plainly(plain, heirs, n);
     if (kind == OWN_SOURCES)
         forget_drafters(heirs, n);
+    for (size_t i = 0; kind == OWN_SOURCES && i < n; i++)
+        predict(&sources.dice, m, &heirs[i]);
     same = compare_answers(eng, heirs, n, all) && same;
     note_counters(all, eng);
     engine_close(eng);
@@ -583,6 +614,7 @@ static void neither_do_lookup_and_heads(void **state)
     assert_true(all.n_stops > 0 && all.n_ends > 0 && all.n_lengths > 0 && all.n_contexts > 0);
     assert_true(all.n_preempted > 0 && all.n_cached > 0 && all.n_evicted > 0);
     assert_true(all.n_chunks > 0 && all.n_accepted > 0 && all.n_accepted < all.n_drafted);
+    assert_true(all.n_predicted_accepted > 0 && all.n_predicted_accepted < all.n_predicted);
 }
 
 /* The twin: keys out of their places are seen in most worlds. */
@@ -700,6 +732,7 @@ static void off_is_off(void **state)
     const struct seq_result a = answer_with(off, &l.job), b = answer_with(idle, &l.job);
     assert_null(off->spec);
     assert_null(off->drafters);
+    assert_int_equal(off->forward->attention.n_branches_max, 0);
     assert_int_equal(engine_plan(off).drafts_bytes, 0);
     assert_int_equal(n_asked, 48); /* not for the token of the prompt's step, nor the last */
     assert_int_equal(a.n_steps, 50);
@@ -766,6 +799,39 @@ static void lookup_drafts_what_was_said_before(void **state)
     close_lone(&l);
 }
 
+static struct seq_result answer_predicted(struct lone *l, const struct engine_options *o)
+{
+    struct engine *eng = open_lookup(l, o);
+    const struct seq_result r = answer_with(eng, &l->job);
+    engine_close(eng);
+    return r;
+}
+
+/* The prompt's step yields one token; others one more than what a source may say at once. */
+static void a_right_prediction_makes_few_steps(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_lone(&l, 20, 61);
+    struct engine_options o = lookup_options(&l);
+    const struct seq_result without = answer_predicted(&l, &o);
+    assert_int_equal(without.n_predicted, 0);
+    l.job.n_prediction = l.job.n_tokens;
+    memcpy(l.job.prediction, l.job.tokens, l.job.n_tokens * sizeof l.job.tokens[0]);
+    const struct seq_result right = answer_predicted(&l, &o);
+    assert_true(right.n_steps <= 6 && right.n_steps < without.n_steps);
+    assert_true(right.n_predicted_accepted >= 50);
+    assert_true(right.n_predicted_accepted <= right.n_accepted);
+    /* Where one token is another, the rest is found again. */
+    l.job.prediction[30] ^= 1;
+    const struct seq_result nearly = answer_predicted(&l, &o);
+    assert_true(nearly.n_steps <= right.n_steps + 3);
+    o.speculation = SPECULATION_OFF;
+    const struct seq_result off = answer_predicted(&l, &o);
+    assert_int_equal(off.n_drafted + off.n_predicted, 0);
+    close_lone(&l);
+}
+
 static void what_one_salt_says_drafts_nothing_under_another(void **state)
 {
     (void)state;
@@ -801,6 +867,40 @@ static void step_times_are_measured_from_one_row_to_the_most(void **state)
     assert_int_equal(t->points[0].n_rows, 1);
     assert_int_equal(t->points[t->n_points - 1].n_rows, 24);
     assert_int_equal(engine_plan(eng).calibration.n_points, 0); /* the chunk was given */
+    engine_close(eng);
+    close_lone(&l);
+}
+
+/* Those that the user gives are refused where there is no room; those the engine chooses for
+ * itself are as many as there is room for. */
+static void drafts_take_the_rows_that_steps_leave(void **state)
+{
+    (void)state;
+    struct lone l;
+    open_echo(&l);
+    struct engine_options o = lookup_options(&l);
+    o.step_tokens = STEP_ROWS_MAX - 10;
+    struct engine *eng = open_lookup(&l, &o);
+    assert_int_equal(eng->options.draft_tokens, 10);
+    assert_true(answer_with(eng, &l.job).n_drafted > 0);
+    engine_close(eng);
+    o.step_tokens = STEP_ROWS_MAX;
+    eng = open_lookup(&l, &o);
+    assert_int_equal(eng->options.draft_tokens, 0);
+    assert_int_equal(answer_with(eng, &l.job).n_drafted, 0);
+    engine_close(eng);
+    o.draft_always = false;
+    eng = open_lookup(&l, &o);
+    assert_int_equal(answer_with(eng, &l.job).n_drafted, 0);
+    engine_close(eng);
+    o.draft_tokens = 1;
+    struct err e = {0};
+    assert_int_equal(engine_open(l.model, &o, &eng, &e), ERR_CONFIG);
+    assert_non_null(strstr(e.text, "1 drafted tokens and step_tokens 4096"));
+    o.step_tokens = 64;
+    o.draft_tokens = 0;
+    eng = open_lookup(&l, &o);
+    assert_int_equal(eng->options.draft_tokens, DRAFT_NODES_MAX);
     engine_close(eng);
     close_lone(&l);
 }
@@ -917,7 +1017,9 @@ int main(void)
         cmocka_unit_test(a_perfect_drafter_gains_its_depth_in_every_step),
         cmocka_unit_test(off_is_off),
         cmocka_unit_test(lookup_drafts_what_was_said_before),
+        cmocka_unit_test(a_right_prediction_makes_few_steps),
         cmocka_unit_test(what_one_salt_says_drafts_nothing_under_another),
+        cmocka_unit_test(drafts_take_the_rows_that_steps_leave),
         cmocka_unit_test(step_times_are_measured_from_one_row_to_the_most),
         cmocka_unit_test(drafts_are_made_where_rows_are_cheap_and_nowhere_else),
         cmocka_unit_test(sources_are_seldom_asked_in_vain),

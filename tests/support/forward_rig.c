@@ -45,7 +45,8 @@ struct forward *forward_rig_pass(struct forward_rig *r, size_t n_rows_max,
                                       .n_logits_max = n_rows_max,
                                       .activations = activations,
                                       .kv_type = r->kv_type,
-                                      .shared_attention = shared_attention};
+                                      .shared_attention = shared_attention,
+                                      .drafts = true};
     struct forward *f = NULL;
     struct err e = {0};
     must(forward_open(r->model, &r->weights, &r->kernels, r->kv, r->threads, &o, &f, &e), &e);

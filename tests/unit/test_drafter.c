@@ -64,8 +64,9 @@ static void a_prediction_waits_for_the_output(void **state)
     (void)state;
     const int32_t prediction[] = {21, 22, 23, 24, 25};
     const int32_t tokens[] = {1, 2, 3, 21, 22, 99, 24};
+    size_t bytes = 10000;
     struct drafter *d = open(&(struct drafter_options){
-        .prediction = prediction, .n_prediction = 5, .prediction_bytes_max = SIZE_MAX});
+        .prediction = prediction, .n_prediction = 5, .prediction_bytes = &bytes});
     drafter_follow(d, tokens, 3, 3);
     assert_int_equal(propose(d).nodes[0].token, 21);
     drafter_follow(d, tokens, 3, 5);
@@ -78,17 +79,69 @@ static void a_prediction_waits_for_the_output(void **state)
     drafter_close(d);
 }
 
-static void a_prediction_too_long_is_refused(void **state)
+/* Tokens that a prediction of different ones says from its beginning, each in its place. */
+static size_t count_predicted(struct drafter *d, const int32_t *prediction, size_t n)
+{
+    int32_t *tokens = malloc((n + 1) * sizeof tokens[0]);
+    tokens[0] = 1; /* the prompt */
+    memcpy(tokens + 1, prediction, n * sizeof tokens[0]);
+    size_t known = 0;
+    while (known < n) {
+        drafter_follow(d, tokens, 1, known + 1);
+        const struct draft out = propose(d);
+        if (out.n_nodes == 0 || out.nodes[0].token != prediction[known])
+            break;
+        known++;
+    }
+    free(tokens);
+    return known;
+}
+
+static void predictions_are_cut_to_the_room_there_is_and_give_it_back(void **state)
 {
     (void)state;
-    const int32_t prediction[] = {21, 22, 23};
-    const struct drafter_options options = {.prediction = prediction,
-                                            .n_prediction = 3,
-                                            .prediction_bytes_max = 100,
-                                            .stats = &stats};
-    struct drafter *d = NULL;
-    assert_int_equal(drafter_open(&options, &d, NULL), ERR_LIMIT);
-    assert_null(d);
+    enum { LONG = 2000, ROOM = 150000 };
+    static int32_t prediction[LONG];
+    for (int32_t i = 0; i < LONG; i++)
+        prediction[i] = 100 + i;
+    size_t bytes = ROOM;
+    const struct drafter_options options = {
+        .prediction = prediction, .n_prediction = LONG, .prediction_bytes = &bytes};
+    struct drafter *drafters[20];
+    size_t known_before = LONG;
+    for (size_t i = 0; i < 20; i++) {
+        const size_t left = bytes;
+        drafters[i] = open(&options);
+        const size_t known = count_predicted(drafters[i], prediction, LONG);
+        assert_true(known < LONG && known <= known_before);
+        assert_true(known > 0 ? bytes < left : bytes == left);
+        assert_true(bytes <= ROOM); /* and not below 0 */
+        known_before = known;
+    }
+    assert_true(known_before < 100);
+    for (size_t i = 0; i < 20; i++)
+        drafter_close(drafters[i]);
+    assert_int_equal(bytes, ROOM);
+    bytes = 10;
+    struct drafter *none = open(&options);
+    assert_int_equal(count_predicted(none, prediction, LONG), 0);
+    drafter_close(none);
+    assert_int_equal(bytes, 10);
+}
+
+static void a_prediction_of_no_tokens_of_the_vocabulary_says_so_and_no_more(void **state)
+{
+    (void)state;
+    const int32_t prediction[] = {INT32_MIN, -1, -2, INT32_MAX, 0, -1, -1};
+    const int32_t tokens[] = {1, 0};
+    size_t bytes = 10000;
+    struct drafter *d = open(&(struct drafter_options){
+        .prediction = prediction, .n_prediction = 7, .prediction_bytes = &bytes});
+    drafter_follow(d, tokens, 1, 1);
+    assert_int_equal(propose(d).n_nodes, 0); /* breaks end what is proposed */
+    drafter_follow(d, tokens, 1, 2);
+    assert_int_equal(propose(d).n_nodes, 0);
+    drafter_close(d);
 }
 
 static void question_and_output_are_its_own_tokens(void **state)
@@ -197,7 +250,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_document_is_looked_up_with_the_question, fresh_stats),
         cmocka_unit_test_setup(a_prediction_waits_for_the_output, fresh_stats),
-        cmocka_unit_test_setup(a_prediction_too_long_is_refused, fresh_stats),
+        cmocka_unit_test_setup(predictions_are_cut_to_the_room_there_is_and_give_it_back,
+                               fresh_stats),
+        cmocka_unit_test_setup(a_prediction_of_no_tokens_of_the_vocabulary_says_so_and_no_more,
+                               fresh_stats),
         cmocka_unit_test_setup(question_and_output_are_its_own_tokens, fresh_stats),
         cmocka_unit_test_setup(what_one_sequence_says_is_recycled_for_others, fresh_stats),
         cmocka_unit_test_setup(sources_that_agree_are_surer_together, fresh_stats),

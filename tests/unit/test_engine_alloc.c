@@ -34,6 +34,7 @@ static void submit_all(struct engine *eng, int *worst, struct err *e)
     static const char *const stops[] = {"never said", "nor this"};
     static const int32_t stop_tokens[] = {9999};
     static const struct logit_bias bias[] = {{5, 1}};
+    static const int32_t prediction[] = {5, 6, 5, -1, 9999};
     struct seq_request req = {.prompt = prompt,
                               .n_prompt = 4,
                               .max_tokens = N_OUT,
@@ -42,6 +43,8 @@ static void submit_all(struct engine *eng, int *worst, struct err *e)
                               .n_stops = 2,
                               .stop_tokens = stop_tokens,
                               .n_stop_tokens = 1,
+                              .prediction = prediction,
+                              .n_prediction = 5,
                               .sample = sample_params_greedy()};
     req.sample.bias = bias;
     req.sample.n_bias = 1;

@@ -31,7 +31,10 @@ static const char *const lines[] = {
     "{\"custom_id\":\"a\",\"url\":\"/v1/chat/"
     "completions\",\"body\":{\"model\":\"m\",\"messages\":["
     "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"one\"},{\"type\":\"text\","
-    "\"text\":\"two\"}]}],\"metadata\":{\"a\":\"b\"}}}",
+    "\"text\":\"two\"}]}],\"metadata\":{\"a\":\"b\"},\"prediction\":{\"type\":\"content\","
+    "\"content\":[{\"type\":\"text\",\"text\":\"1\"},{\"type\":\"text\",\"text\":\"2\"}],"
+    "\"odd\":1}}}",
+    "{\"question\":\"Q\",\"prediction\":\"yes\"}",
     "{\"custom_id\":\"a\",\"body\":{\"prompt\":[1,2,3],\"max_tokens\":4}}",
     /* Jansson's token buffer holds 15 bytes: here it grows for a closing quote. */
     "{\"question\":\"Q\",\"abcdefghijklmn\":1}",

@@ -94,6 +94,9 @@ static json_t *view_job(const struct job *job)
     json_object_set_new(view, "prompt_tokens",
                         job->prompt_tokens ? view_ids(job->prompt_tokens, job->n_prompt_tokens)
                                            : json_null());
+    assert_int_equal(job->prediction ? strlen(job->prediction) : 0, job->prediction_length);
+    json_object_set_new(view, "prediction",
+                        job->prediction ? json_string(job->prediction) : json_null());
     json_object_set_new(view, "cache_salt",
                         job->cache_salt ? json_string(job->cache_salt) : json_null());
     assert_non_null(view);
@@ -445,7 +448,7 @@ static void the_examples_are_good_and_bad_where_they_say_so(void **state)
     assert_int_equal(run_example(SHEAF_TEST_DATA "/../jobs/examples/library.jsonl", &n_bad),
                      78);
     assert_int_equal(n_bad, 0);
-    assert_int_equal(run_example(SHEAF_TEST_DATA "/../jobs/examples/mixed.jsonl", &n_bad), 19);
+    assert_int_equal(run_example(SHEAF_TEST_DATA "/../jobs/examples/mixed.jsonl", &n_bad), 20);
     assert_int_equal(n_bad, 10);
 }
 

@@ -49,6 +49,8 @@ static struct result *result_of(const char *line, const char *text)
                                          .completion_tokens = 20,
                                          .draft_tokens = 9,
                                          .accepted_tokens = 5,
+                                         .accepted_prediction_tokens = 3,
+                                         .rejected_prediction_tokens = 1,
                                          .engine_steps = 21,
                                          .prefill_chunks = 2,
                                          .preemptions = 1,
@@ -96,8 +98,7 @@ static void assert_emits_take(struct result *r, const char *expected_text)
 #define USAGE                                                                                  \
     "{\"prompt_tokens\":100,\"completion_tokens\":20,\"total_tokens\":120,"                    \
     "\"prompt_tokens_details\":{\"cached_tokens\":64},\"completion_tokens_details\":{"         \
-    "\"reasoning_tokens\":0,\"accepted_prediction_tokens\":5,"                                 \
-    "\"rejected_prediction_tokens\":4}}"
+    "\"reasoning_tokens\":0}}"
 #define METRICS                                                                                \
     "{\"queue_ms\":1500.0,\"group_wait_ms\":0.25,\"prefill_ms\":12.345,\"ttft_ms\":12.595,"    \
     "\"decode_ms\":1000.001,\"e2e_ms\":1012.596,\"gap_max_ms\":0.001,\"computed_tokens\":36,"  \
@@ -148,6 +149,45 @@ static void a_completion_echoes_its_prompt_when_asked(void **state)
         r->stop_reason[0] = '\0';
         assert_emits_take(r, expected);
     }
+}
+
+static void assert_prediction_counts(const char *line, const char *text, const char *path,
+                                     const char *expected)
+{
+    struct buf out = {0};
+    struct err e = {0};
+    struct result *r = result_of(line, text);
+    assert_int_equal(result_emit(r, &out, &e), 0);
+    dump_line(buf_str(&out));
+    assert_non_null(strstr(buf_str(&out), path));
+    const char *details = strstr(buf_str(&out), "\"completion_tokens_details\":");
+    assert_non_null(details);
+    details += strlen("\"completion_tokens_details\":");
+    assert_int_equal(strncmp(details, expected, strlen(expected)), 0);
+    buf_fini(&out);
+    result_free(r);
+}
+
+/* Not other drafts: 9 were made, 5 of them accepted. */
+static void tokens_of_a_prediction_are_counted_where_there_is_one(void **state)
+{
+    (void)state;
+    static const char with[] = "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":3,"
+                               "\"rejected_prediction_tokens\":1}";
+    static const char without[] = "{\"reasoning_tokens\":0}";
+    static const char openai[] =
+        "{\"custom_id\":\"p\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+        "\"prediction\":%s}}";
+    char line[512];
+    snprintf(line, sizeof line, openai, "{\"type\":\"content\",\"content\":\"yes\"}");
+    assert_prediction_counts(line, "yes", "\"chat.completion\"", with);
+    snprintf(line, sizeof line, openai, "{\"type\":\"content\",\"content\":\"\"}");
+    assert_prediction_counts(line, "yes", "\"chat.completion\"", without);
+    snprintf(line, sizeof line, openai, "null");
+    assert_prediction_counts(line, "yes", "\"chat.completion\"", without);
+    static const char native[] = "{\"question\":\"Q\",\"prediction\":\"yes\"}";
+    assert_prediction_counts(native, "yes", "\"answer\":\"yes\"", with);
+    assert_prediction_counts(native, NULL, "\"status\":\"failed\"", with);
 }
 
 static void a_refused_openai_job_has_the_error_in_the_body(void **state)
@@ -306,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chat_answer_has_openai_shape),
         cmocka_unit_test(a_completion_echoes_its_prompt_when_asked),
+        cmocka_unit_test(tokens_of_a_prediction_are_counted_where_there_is_one),
         cmocka_unit_test(a_refused_openai_job_has_the_error_in_the_body),
         cmocka_unit_test(a_job_that_never_ran_has_a_null_response),
         cmocka_unit_test(a_native_answer_has_metrics_in_ms_and_its_own_metadata),

@@ -26,6 +26,7 @@ struct opened {
 };
 
 static int32_t text[TEXT];
+static size_t prediction_bytes = SIZE_MAX;
 static struct spec_stats stats;
 
 static int open_one(int which, struct opened *o)
@@ -33,7 +34,7 @@ static int open_one(int which, struct opened *o)
     const struct spec_budget_options options = spec_budget_defaults(3);
     const struct drafter_options drafter = {.prediction = text,
                                             .n_prediction = TEXT,
-                                            .prediction_bytes_max = SIZE_MAX,
+                                            .prediction_bytes = &prediction_bytes,
                                             .window = WINDOW,
                                             .stats = &stats};
     switch (which) {

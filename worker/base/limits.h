@@ -19,6 +19,7 @@
 #define JOB_STOP_BYTES_MAX     256
 #define JOB_BIAS_MAX           1024
 #define JOB_STOP_TOKENS_MAX    32
+#define JOB_PREDICTION_BYTES   65536 /* that are read of a prediction */
 #define JOB_METADATA_PAIRS     16
 #define JOB_METADATA_BYTES_MAX 65536
 
@@ -47,6 +48,7 @@
 #define STEP_ROWS_MAX          4096        /* rows of one step */
 #define DRAFT_NODES_MAX        63          /* drafted tokens of one sequence in one step */
 #define SPEC_PROMPTS_BYTES_MAX (64u << 20) /* indexes of prompts that speculation looks up */
+#define SPEC_ANSWERS_BYTES_MAX (32u << 20) /* and of predicted answers */
 
 /* Delivery. */
 #define INFLIGHT_SPAN_MAX 16384 /* offsets between the low watermark and the newest job */

@@ -26,6 +26,14 @@ void draft_tally_nodes(struct draft_tally *t, const struct draft *draft, uint64_
     }
 }
 
+uint64_t draft_tally_sum(const uint32_t counts[TALLY_DEPTHS])
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < TALLY_DEPTHS; i++)
+        sum += counts[i];
+    return sum;
+}
+
 void draft_tally_times(const struct step_plan *plan, int64_t draft_us, int64_t verify_us,
                        double expected_us)
 {

@@ -28,6 +28,8 @@ struct draft_tally {
 
 /* accepted: a bit for each node. */
 void draft_tally_nodes(struct draft_tally *t, const struct draft *draft, uint64_t accepted);
+/* Of all depths. */
+uint64_t draft_tally_sum(const uint32_t counts[TALLY_DEPTHS]);
 /* The step that the plan was for. */
 void draft_tally_times(const struct step_plan *plan, int64_t draft_us, int64_t verify_us,
                        double expected_us);

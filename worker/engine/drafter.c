@@ -13,6 +13,7 @@ static const float SUM_MAX = 0.95f;
 struct drafter {
     struct automaton *document, *prediction;
     struct automaton_cursor in_document, in_prediction;
+    size_t *prediction_bytes;
     struct ngram *own;
     struct recycle *recycle;
     struct spec_stats *stats;
@@ -27,21 +28,45 @@ void drafter_set_priors(struct spec_stats *stats)
     recycle_set_priors(stats);
 }
 
+/* While so many tokens and the break before them are indexed. */
+static size_t bytes_to_index(size_t n)
+{
+    return automaton_bytes_max(n + 1) + (n + 1) * sizeof(int32_t);
+}
+
+/* The most of n tokens that can be indexed in so many bytes. */
+static size_t fit(size_t n, size_t bytes)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        const size_t middle = high - (high - low) / 2;
+        if (bytes_to_index(middle) <= bytes)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
 /* A break stands before the text, so that its beginning can be looked up too. */
 static int open_prediction(struct drafter *d, const struct drafter_options *o, struct err *e)
 {
-    int32_t *tokens = malloc((o->n_prediction + 1) * sizeof tokens[0]);
+    const size_t n = fit(o->n_prediction, *o->prediction_bytes);
+    if (n == 0)
+        return 0;
+    int32_t *tokens = malloc((n + 1) * sizeof tokens[0]);
     if (!tokens)
-        return ERR_SET(e, ERR_NOMEM, "no memory for a prediction of %zu tokens",
-                       o->n_prediction);
+        return ERR_SET(e, ERR_NOMEM, "no memory for a prediction of %zu tokens", n);
     tokens[0] = AUTOMATON_BREAK;
-    memcpy(tokens + 1, o->prediction, o->n_prediction * sizeof tokens[0]);
-    const int rc =
-        automaton_open(tokens, o->n_prediction + 1, o->prediction_bytes_max, &d->prediction, e);
+    memcpy(tokens + 1, o->prediction, n * sizeof tokens[0]);
+    const int rc = automaton_open(tokens, n + 1, SIZE_MAX, &d->prediction, e);
     free(tokens);
-    if (rc == 0)
-        automaton_advance(d->prediction, &d->in_prediction, AUTOMATON_BREAK);
-    return rc;
+    if (rc != 0)
+        return rc;
+    d->prediction_bytes = o->prediction_bytes;
+    *d->prediction_bytes -= automaton_bytes(d->prediction);
+    automaton_advance(d->prediction, &d->in_prediction, AUTOMATON_BREAK);
+    return 0;
 }
 
 static int open_sources(struct drafter *d, const struct drafter_options *o, struct err *e)
@@ -78,6 +103,8 @@ void drafter_close(struct drafter *d)
 {
     if (!d)
         return;
+    if (d->prediction)
+        *d->prediction_bytes += automaton_bytes(d->prediction);
     automaton_close(d->document);
     automaton_close(d->prediction);
     ngram_close(d->own);

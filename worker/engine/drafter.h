@@ -21,18 +21,19 @@ struct drafter;
 struct drafter_options {
     struct automaton *document; /* one reference more is taken; NULL: none */
     size_t n_document;          /* first tokens of the sequence that it was built over */
-    const int32_t *prediction;  /* read in drafter_open only */
-    size_t n_prediction;
-    size_t prediction_bytes_max; /* of its index */
-    size_t window;               /* own tokens that are indexed, a power of two; 0: none */
-    struct recycle *recycle;     /* borrowed; NULL: none */
-    struct spec_stats *stats;    /* borrowed */
+    const int32_t *prediction;  /* read in drafter_open only; any numbers */
+    size_t n_prediction;        /* so many that there is room for, from the first on, count */
+    size_t *prediction_bytes;   /* left for indexes of predictions; borrowed, may be NULL
+                                   without one. What this one takes comes back at its close. */
+    size_t window;              /* own tokens that are indexed, a power of two; 0: none */
+    struct recycle *recycle;    /* borrowed; NULL: none */
+    struct spec_stats *stats;   /* borrowed */
 };
 
 /* Sets the priors of every source that a drafter uses. */
 void drafter_set_priors(struct spec_stats *stats);
 
-/* ERR_NOMEM, or ERR_LIMIT when the prediction is too long. */
+/* ERR_NOMEM only. */
 int drafter_open(const struct drafter_options *options, struct drafter **out, struct err *e);
 void drafter_close(struct drafter *d); /* accepts NULL */
 

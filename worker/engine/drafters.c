@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/size.h"
 #include "engine/automaton_cache.h"
@@ -24,6 +25,7 @@ struct drafters {
     /* Of lookup, or NULL. */
     struct recycle *recycle;
     struct automaton_cache *prompts;
+    size_t prediction_bytes;   /* left for indexes of predictions */
     struct head_drafts *heads; /* or NULL */
 };
 
@@ -43,8 +45,8 @@ size_t drafters_bytes_max(const struct drafters_options *o)
 {
     size_t bytes = 0;
     if (o->speculation & SPECULATION_LOOKUP)
-        bytes += SPEC_PROMPTS_BYTES_MAX + recycle_bytes(o->model->config.n_vocab) +
-                 o->n_seqs * ngram_bytes(OWN_WINDOW);
+        bytes += SPEC_PROMPTS_BYTES_MAX + SPEC_ANSWERS_BYTES_MAX +
+                 recycle_bytes(o->model->config.n_vocab) + o->n_seqs * ngram_bytes(OWN_WINDOW);
     if (o->speculation & SPECULATION_HEADS) {
         const struct head_drafts_options heads = heads_options(o, NULL);
         bytes += head_drafts_bytes(&heads);
@@ -55,6 +57,7 @@ size_t drafters_bytes_max(const struct drafters_options *o)
 static int open_lookup(struct drafters *d, struct err *e)
 {
     drafter_set_priors(&d->stats);
+    d->prediction_bytes = SPEC_ANSWERS_BYTES_MAX;
     TRY(recycle_open(d->options.model->config.n_vocab, &d->recycle, e));
     return automaton_cache_open(SPEC_PROMPTS_BYTES_MAX, &d->prompts, e);
 }
@@ -86,6 +89,7 @@ void drafters_close(struct drafters *d)
 {
     if (!d)
         return;
+    ASSERT(!d->prompts || d->prediction_bytes == SPEC_ANSWERS_BYTES_MAX);
     automaton_cache_close(d->prompts);
     recycle_close(d->recycle);
     head_drafts_close(d->heads);
@@ -104,7 +108,8 @@ static struct recycle *recycle_of(const struct drafters *d, const struct seq *se
     return *seq->salt ? NULL : d->recycle;
 }
 
-static int begin_lookup(struct drafters *d, struct seq *seq, struct err *e)
+static int begin_lookup(struct drafters *d, struct seq *seq, const struct seq_request *req,
+                        struct err *e)
 {
     struct automaton *document;
     size_t n_shared;
@@ -114,6 +119,9 @@ static int begin_lookup(struct drafters *d, struct seq *seq, struct err *e)
     const struct drafter_options options = {.document = document,
                                             .n_document =
                                                 size_min(n_shared, seq->n_prompt - n_tail),
+                                            .prediction = req->prediction,
+                                            .n_prediction = req->n_prediction,
+                                            .prediction_bytes = &d->prediction_bytes,
                                             .window = OWN_WINDOW,
                                             .recycle = recycle_of(d, seq),
                                             .stats = &d->stats};
@@ -122,12 +130,13 @@ static int begin_lookup(struct drafters *d, struct seq *seq, struct err *e)
     return rc;
 }
 
-int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
+int drafters_begin(struct drafters *d, struct seq *seq, const struct seq_request *req,
+                   struct err *e)
 {
     if (!may_draft(seq))
         return 0;
     if (d->options.speculation & SPECULATION_LOOKUP)
-        TRY(begin_lookup(d, seq, e));
+        TRY(begin_lookup(d, seq, req, e));
     return d->heads ? head_drafts_begin(d->heads, seq, e) : 0;
 }
 

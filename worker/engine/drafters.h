@@ -4,7 +4,8 @@
  * them are.
  *
  *     drafters_begin     a sequence is submitted: its prompt is indexed, or begins as one does
- *                        that is; all memory is taken here
+ *                        that is, and so is the answer its request expects; all memory is taken
+ *                        here
  *     drafters_proposers a step asks for drafts: the sequence's new tokens are followed first
  *     drafters_note_hidden  a step has drawn tokens
  *     drafters_end       it is finished: tokens nobody asked behind still teach
@@ -42,8 +43,9 @@ int drafters_open(const struct drafters_options *o, struct drafters **out, struc
 /* Every sequence has left. Accepts NULL. */
 void drafters_close(struct drafters *d);
 
-/* ERR_NOMEM only. */
-int drafters_begin(struct drafters *d, struct seq *seq, struct err *e);
+/* req: what the sequence was opened from. ERR_NOMEM only. */
+int drafters_begin(struct drafters *d, struct seq *seq, const struct seq_request *req,
+                   struct err *e);
 void drafters_end(struct drafters *d, struct seq *seq);
 
 /* The hidden state behind the last norm, [D], that the sequence's last token was drawn from. */

@@ -78,7 +78,7 @@ int engine_submit(struct engine *eng, const struct seq_request *req, struct err 
     TRY(make_done_room(eng, e));
     struct seq *seq = NULL;
     TRY(seq_open(req, eng->options.context, &seq, e));
-    int rc = eng->drafters ? drafters_begin(eng->drafters, seq, e) : 0;
+    int rc = eng->drafters ? drafters_begin(eng->drafters, seq, req, e) : 0;
     if (rc == 0)
         rc = sched_add(eng->sched, seq, e);
     if (rc != 0) {
@@ -345,6 +345,8 @@ bool engine_collect(struct engine *eng, struct seq_result *out)
         .n_preempted = seq->n_preempted,
         .n_drafted = seq->n_drafted,
         .n_accepted = seq->n_accepted,
+        .n_predicted = draft_tally_sum(seq->tally.drafted[DRAFT_PREDICTION]),
+        .n_predicted_accepted = draft_tally_sum(seq->tally.accepted[DRAFT_PREDICTION]),
         .drafts = &seq->tally,
         .kv_pages_peak = seq->kv_pages_peak,
         .submitted_us = seq->submitted_us,

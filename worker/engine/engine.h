@@ -62,7 +62,8 @@ struct engine_options {
     bool draft_always;         /* whatever it costs, for tests */
     struct draft_proposer proposer; /* drafts in its place, whatever it costs; its propose NULL:
                                        does not */
-    size_t draft_tokens; /* rows for drafts, besides step_tokens; 0: one sequence's at most */
+    size_t draft_tokens; /* rows for drafts, besides step_tokens; 0: one sequence's at most, or
+                            those that STEP_ROWS_MAX leaves */
     /* Prefixes kept from run to run; needs prefix_cache and a context of a page or more. */
     const char *kv_disk;       /* folder; NULL or "": none. Borrowed until engine_open ends. */
     uint64_t kv_disk_bytes;    /* of its files at most */
@@ -115,7 +116,11 @@ struct seq_request {
     const int32_t *stop_tokens; /* copied */
     size_t n_stop_tokens;
     const char *salt; /* prompts share cached prefixes only under the same salt; NULL is "" */
-    void *user;       /* comes back with the result */
+    /* What the answer may say, for lookup speculation; any numbers, and as many of them count
+     * as there is room for. Read in engine_submit only. */
+    const int32_t *prediction;
+    size_t n_prediction;
+    void *user; /* comes back with the result */
 };
 
 struct seq_result {
@@ -134,8 +139,10 @@ struct seq_result {
     size_t n_steps;  /* engine steps that computed a row of it */
     size_t n_chunks; /* of them with prompt rows */
     size_t n_preempted;
-    size_t n_drafted;                 /* tokens that steps verified */
-    size_t n_accepted;                /* of them, that are among tokens */
+    size_t n_drafted;   /* tokens that steps verified */
+    size_t n_accepted;  /* of them, that are among tokens */
+    size_t n_predicted; /* of n_drafted, that the request's prediction named */
+    size_t n_predicted_accepted;
     const struct draft_tally *drafts; /* lives as the result */
     size_t kv_pages_peak;
     int64_t submitted_us; /* monotonic clock */

@@ -18,6 +18,16 @@ static size_t online_cpus(void)
     return n < ENGINE_THREADS_MAX ? (size_t)n : ENGINE_THREADS_MAX;
 }
 
+/* One sequence's drafts, or what step_tokens leaves. */
+static size_t choose_draft_tokens(const struct engine_options *o)
+{
+    const size_t n_left = STEP_ROWS_MAX - o->step_tokens;
+    if (n_left == 0)
+        log_warn("step_tokens %zu leaves no room for drafts; there will be none",
+                 o->step_tokens);
+    return size_min(DRAFT_NODES_MAX, n_left);
+}
+
 static int choose_options(const struct model *m, struct engine_options *o, struct err *e)
 {
     if (o->n_threads == 0)
@@ -41,7 +51,7 @@ static int choose_options(const struct model *m, struct engine_options *o, struc
     if (!o->proposer.propose && o->speculation == SPECULATION_OFF)
         o->draft_tokens = 0;
     else if (o->draft_tokens == 0)
-        o->draft_tokens = DRAFT_NODES_MAX;
+        o->draft_tokens = choose_draft_tokens(o);
     if ((o->speculation & SPECULATION_HEADS) && !o->heads)
         return ERR_SET(e, ERR_CONFIG, "speculation by heads needs heads");
     if (o->draft_tokens > STEP_ROWS_MAX - o->step_tokens)
@@ -172,7 +182,8 @@ static int open_forward(struct engine *eng, struct err *e)
                                             .n_logits_max = o->batch + o->draft_tokens,
                                             .activations = o->activations,
                                             .kv_type = o->kv_type,
-                                            .shared_attention = o->shared_attention};
+                                            .shared_attention = o->shared_attention,
+                                            .drafts = o->draft_tokens > 0};
     return forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
                         &forward, &eng->forward, e);
 }

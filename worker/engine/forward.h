@@ -34,6 +34,7 @@ struct forward_options {
     enum act_kind activations;
     enum kv_type kv_type;
     bool shared_attention; /* rows of several sequences read a shared page together */
+    bool drafts;           /* segments may have some */
 };
 
 /* Everything but options is borrowed. */

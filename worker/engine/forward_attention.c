@@ -23,7 +23,7 @@ struct attention_scratch {
     float *m;           /* [R] */
     float *d;           /* [R, LANES] */
     float *o;           /* [R, HD] */
-    uint8_t *images;    /* [IMAGES_MAX] pages of a branch */
+    uint8_t *images;    /* [IMAGES_MAX] pages of a branch; NULL: there are no drafts */
     uint64_t n_pages_read;
 };
 
@@ -44,8 +44,10 @@ static bool scratch_open(struct attention_scratch *s, size_t n_queries, size_t n
     s->m = aligned_floats(n_queries);
     s->d = aligned_floats(n_queries * LANES);
     s->o = aligned_floats(n_queries * head_dim);
-    s->images = aligned_alloc(KERNELS_ALIGN, IMAGES_MAX * image_bytes);
-    return s->q && s->out && s->row_pos && s->pages && s->m && s->d && s->o && s->images;
+    if (image_bytes > 0)
+        s->images = aligned_alloc(KERNELS_ALIGN, IMAGES_MAX * image_bytes);
+    return s->q && s->out && s->row_pos && s->pages && s->m && s->d && s->o &&
+           (s->images || image_bytes == 0);
 }
 
 /* Of one layer and head, and where the next one begins. */
@@ -59,13 +61,14 @@ int forward_attention_open(struct forward *f, struct err *e)
 {
     const size_t n_threads = pool_threads(f->threads);
     const size_t n_queries = attention_rows_max(f) * attention_heads(f);
-    TRY(attention_plan_open(&f->attention, f->options.n_rows_max, e));
+    const size_t n_branches_max = f->options.drafts ? f->options.n_rows_max : 0;
+    TRY(attention_plan_open(&f->attention, f->options.n_rows_max, n_branches_max, e));
     f->scratch = calloc(n_threads, sizeof f->scratch[0]);
     if (!f->scratch)
         return ERR_SET(e, ERR_NOMEM, "no memory for attention");
     for (size_t i = 0; i < n_threads; i++)
         if (!scratch_open(&f->scratch[i], n_queries, kvpool_pages(f->kvpool),
-                          f->config->head_dim, image_bytes(f)))
+                          f->config->head_dim, f->options.drafts ? image_bytes(f) : 0))
             return ERR_SET(e, ERR_NOMEM, "no memory for attention");
     return 0;
 }

@@ -27,11 +27,13 @@ struct attention_piece {
     size_t n_pages; /* that they see keys of */
 };
 
-int attention_plan_open(struct attention_plan *p, size_t n_rows_max, struct err *e)
+int attention_plan_open(struct attention_plan *p, size_t n_rows_max, size_t n_branches_max,
+                        struct err *e)
 {
     p->pieces = calloc(n_rows_max, sizeof p->pieces[0]);
     p->order = calloc(n_rows_max, sizeof p->order[0]);
-    p->branches = calloc(n_rows_max, sizeof p->branches[0]);
+    p->branches = calloc(n_branches_max + 1, sizeof p->branches[0]);
+    p->n_branches_max = n_branches_max;
     p->tree_rows = calloc(n_rows_max, sizeof p->tree_rows[0]);
     p->rows = calloc(n_rows_max, sizeof p->rows[0]);
     p->blocks = calloc(n_rows_max, sizeof p->blocks[0]);
@@ -139,6 +141,7 @@ add_branch(struct attention_plan *p, const struct step_segment *segment, size_t 
            !attention_is_in_place(segment->draft, (size_t)nodes[node].parent))
         node = (size_t)nodes[node].parent;
     const size_t position = segment_position(segment, segment_root(segment) + 1 + node);
+    ASSERT(p->n_branches < p->n_branches_max);
     struct attention_branch *branch = &p->branches[p->n_branches++];
     *branch = (struct attention_branch){
         .segment = segment, .last_node = last_node, .first_page = position / KV_PAGE_TOKENS};

@@ -64,11 +64,12 @@ struct attention_block {
 struct attention_plan {
     struct attention_piece *pieces;    /* [T] scratch of the ordering */
     struct attention_piece **order;    /* [T] */
-    struct attention_branch *branches; /* [T] */
+    struct attention_branch *branches; /* [n_branches_max] */
     size_t *tree_rows;                 /* [T] rows of each tree of the trie's forest */
     struct attention_row *rows;        /* [T] */
     struct attention_block *blocks;    /* [T] */
     struct attention_span *spans;      /* [2 T] */
+    size_t n_branches_max;             /* T, or 0: there are no drafts */
     size_t n_pieces, n_branches, n_trees, n_rows, n_blocks, n_spans;
 };
 
@@ -163,7 +164,8 @@ static inline bool attention_is_image(const struct attention_row *row, size_t pa
 /* Query heads of a KV head, and rows of a block at most. */
 size_t attention_heads(const struct forward *f);
 size_t attention_rows_max(const struct forward *f);
-int attention_plan_open(struct attention_plan *p, size_t n_rows_max, struct err *e);
+int attention_plan_open(struct attention_plan *p, size_t n_rows_max, size_t n_branches_max,
+                        struct err *e);
 void attention_plan_close(struct attention_plan *p);
 
 #endif

@@ -86,19 +86,6 @@ static size_t length_of(const int32_t *row)
     return n;
 }
 
-void recycle_put(struct recycle *r, int32_t token, const int32_t *successors, size_t n)
-{
-    int32_t *row = row_of(r, token);
-    if (n == 0)
-        return;
-    if (row[0] != successors[0])
-        r->streaks[token] = 0;
-    for (size_t i = 0; i < RECYCLE_WIDTH; i++) {
-        ASSERT(i >= n || (successors[i] >= 0 && (size_t)successors[i] < r->n_vocab));
-        row[i] = i < n ? successors[i] : RECYCLE_NONE;
-    }
-}
-
 void recycle_follow(struct recycle *r, int32_t token, int32_t next, struct spec_stats *stats)
 {
     ASSERT(next >= 0 && (size_t)next < r->n_vocab);

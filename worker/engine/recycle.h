@@ -1,12 +1,10 @@
 /*
- * Token recycling: for every token of the vocabulary, what followed it when it was last
- * computed, whatever the text, and a small tree of proposals from chains of such pairs.
+ * Token recycling: for every token of the vocabulary, what was drawn behind it last, whatever
+ * the text, and a small tree of proposals from chains of such pairs.
  *
- * A row holds up to RECYCLE_WIDTH successors, the likeliest first. Where the model's logits
- * behind a token are at hand, their best become its row; where only the drawn token is, it
- * moves to the front. How often in a row the first one was drawn is remembered beside it.
- * Proposals count in cells of (rank, that number), taught by every committed token as those of
- * lookup.h are.
+ * A row holds up to RECYCLE_WIDTH successors; the one that is drawn moves to the front. How
+ * often in a row the first one was drawn is remembered beside it. Proposals count in cells of
+ * (rank, that number), taught by every committed token as those of lookup.h are.
  *
  * Memory is V * (4 * RECYCLE_WIDTH + 1) bytes, taken at once. Thread: the engine's.
  */
@@ -33,11 +31,8 @@ int recycle_open(size_t n_vocab, struct recycle **out, struct err *e);
 void recycle_close(struct recycle *r);
 void recycle_set_priors(struct spec_stats *stats);
 
-/* The likeliest successors of token, the best first, all different; ids outside the vocabulary
- * are an error of the caller. At most RECYCLE_WIDTH are kept. */
-void recycle_put(struct recycle *r, int32_t token, const int32_t *successors, size_t n);
 /* next was drawn behind token: counts what would have been proposed, unless stats is NULL, and
- * moves next to the front of the row. */
+ * moves next to the front of the row. Ids outside the vocabulary are an error of the caller. */
 void recycle_follow(struct recycle *r, int32_t token, int32_t next, struct spec_stats *stats);
 /* The row of a token: RECYCLE_WIDTH ids, RECYCLE_NONE behind the last. */
 const int32_t *recycle_row(const struct recycle *r, int32_t token);

@@ -65,6 +65,7 @@ int seq_open(const struct seq_request *req, size_t context, struct seq **out, st
     seq->req.stops = NULL;
     seq->req.stop_tokens = NULL;
     seq->req.salt = NULL;
+    seq->req.prediction = NULL;
     *out = seq;
     return 0;
 }

@@ -29,7 +29,7 @@ enum seq_phase { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
 struct seq {
     enum seq_phase phase;
-    struct seq_request req; /* prompt is not kept: it is the head of tokens */
+    struct seq_request req; /* texts are not kept: the prompt is the head of tokens */
     struct logit_bias *bias;
     char **stops;
     int32_t *stop_tokens;
