@@ -1,6 +1,5 @@
 #include "engine/engine.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,14 +132,6 @@ static void finish(struct engine *eng, struct seq *seq, enum finish_reason reaso
     eng->done[eng->n_done++] = seq;
 }
 
-static void forbid_ends(const struct engine *eng, float *logits)
-{
-    const struct tokenizer *tok = eng->model->tokenizer;
-    for (size_t id = 0; id < eng->model->config.n_vocab; id++)
-        if (tokenizer_is_end(tok, (int32_t)id))
-            logits[id] = -INFINITY;
-}
-
 static bool is_plain_greedy(const struct sample_params *p)
 {
     return p->temperature == 0 && p->n_bias == 0 && p->repetition_penalty == 1 &&
@@ -165,11 +156,8 @@ static int32_t draw_token(struct engine *eng, const struct step_segment *segment
     const struct seq *seq = segment->seq;
     if (segment->is_greedy)
         return forward_best(eng->forward, logits_row);
-    float *logits = forward_logits(eng->forward, logits_row);
-    if (seq_n_output(seq) + n_drawn < seq->req.min_tokens)
-        forbid_ends(eng, logits);
-    return sample_token(eng->samplers[thread], &seq->req.sample, logits, seq->tokens,
-                        seq->n_prompt, seq->n_tokens + n_drawn);
+    return seq_draw_token(seq, eng->model->tokenizer, eng->samplers[thread],
+                          forward_logits(eng->forward, logits_row), n_drawn);
 }
 
 /* Of the root, then of each node that was drawn; the tokens go behind the sequence's, where
