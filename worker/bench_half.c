@@ -15,6 +15,7 @@
 #include "group.h"
 #include "report/percentile.h"
 #include "setup.h"
+#include "setup_drafts.h"
 
 struct step_sample {
     size_t rows;
@@ -253,7 +254,13 @@ static int open_engine(struct driver *d, const struct model *m, const struct set
     options.kv_disk = NULL; /* what one half keeps would be the next one's gain */
     if (options.context == 0 && d->jobs->context < m->config.context)
         options.context = d->jobs->context;
-    TRY(engine_open(m, &options, &d->engine, e));
+    struct setup_drafts drafts = {0};
+    int rc = setup_open_drafts(s, m, &options, &drafts, e);
+    if (rc == 0)
+        rc = engine_open(m, &options, &d->engine, e);
+    setup_close_drafts(&drafts);
+    if (rc != 0)
+        return rc;
     d->half->step_tokens = options.step_tokens;
     d->half->chunk_tokens = engine_plan(d->engine).chunk_tokens;
     d->half->kernels = engine_kernels(d->engine)->name;

@@ -302,6 +302,7 @@ int bench_roofline(struct cli *cli, struct err *e)
     options.batch = sizes[N_SIZES - 1];
     options.prefix_cache = true;
     options.shared_attention = true;
+    options.speculation = SPECULATION_OFF;
     TRY_OUT(rc, setup_open_model(&cli->settings, &m, e));
     TRY_OUT(rc, engine_open(m, &options, &b.engine, e));
     b.model = m;

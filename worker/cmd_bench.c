@@ -222,6 +222,7 @@ static int open_and_bench(struct cli *cli, struct err *e)
     TRY(setup_engine_options(&cli->settings, &options, e));
     options.batch = decode_sizes[DECODE_SIZES - 1];
     options.prefix_cache = false; /* every prompt is the same and is to be computed */
+    options.speculation = SPECULATION_OFF;
     int rc = setup_open_model(&cli->settings, &m, e);
     if (rc == 0)
         rc = engine_open(m, &options, &b.engine, e);

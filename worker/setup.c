@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "io/queue_file.h"
 #include "job_parse.h"
+#include "setup_drafts.h"
 
 #define DEMO_MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -80,19 +81,10 @@ static int choose_kv_type(const char *name, enum kv_type *out, struct err *e)
     return ERR_SET(e, ERR_CONFIG, "kv.type=%s is not one of bf16, int8, f32", name);
 }
 
-static int choose_speculation(const char *name, enum speculation *out, struct err *e)
-{
-    const bool is_lookup = strcmp(name, "lookup") == 0;
-    if (!is_lookup && strcmp(name, "off") != 0)
-        return ERR_SET(e, ERR_CONFIG, "speculation=%s is not one of off, lookup", name);
-    *out = is_lookup ? SPECULATION_LOOKUP : SPECULATION_OFF;
-    return 0;
-}
-
 static int choose_formats(const struct settings *s, struct engine_options *out, struct err *e)
 {
     TRY(choose_kv_type(s->kv_type, &out->kv_type, e));
-    TRY(choose_speculation(s->speculation, &out->speculation, e));
+    TRY(setup_choose_speculation(s, &out->speculation, e));
     const bool is_int8 = strcmp(s->activations, "int8") == 0;
     if (!is_int8 && strcmp(s->activations, "f32") != 0)
         return ERR_SET(e, ERR_CONFIG, "activations=%s is not one of int8, f32", s->activations);
@@ -244,17 +236,20 @@ int setup_open(struct setup *setup, const struct settings *s, const char *db_pat
 
     int rc = 0;
     struct engine_options options;
+    struct setup_drafts drafts = {0};
     TRY_OUT(rc, setup_engine_options(s, &options, e));
     /* The database first: a wrong path shows before the model is read. */
     TRY_OUT(rc, store_open(db_path, STORE_OWNER, &setup->store.store, e));
     TRY_OUT(rc, setup_open_model(s, &setup->model, e));
     TRY_OUT(rc, answer_context_init(&setup->answers, setup->model, s, setup->worker_id, e));
+    TRY_OUT(rc, setup_open_drafts(s, setup->model, &options, &drafts, e));
     TRY_OUT(rc, engine_open(setup->model, &options, &setup->engine, e));
     model_drop_weights(setup->model); /* the engine has packed them */
     TRY_OUT(rc, begin_run(setup, s, e));
     if (!quiet)
         say_plan(setup);
 out:
+    setup_close_drafts(&drafts);
     if (rc != 0)
         setup_close(setup);
     return rc;

@@ -28,8 +28,15 @@
 #include "model/model.h"
 
 struct engine;
+struct heads;
 
-enum speculation { SPECULATION_OFF, SPECULATION_LOOKUP };
+/* What drafts come from; bits. */
+enum speculation {
+    SPECULATION_OFF = 0,
+    SPECULATION_LOOKUP = 1, /* prompts and answers (drafter.h) */
+    SPECULATION_HEADS = 2,  /* networks beside the model (medusa.h) */
+    SPECULATION_MODEL = 4,  /* a smaller model */
+};
 
 struct engine_options {
     size_t n_threads;    /* 0: one per online CPU */
@@ -42,15 +49,16 @@ struct engine_options {
     enum kv_type kv_type;
     enum act_kind activations; /* ACT_INT8 is fast; ACT_F32 is the reference */
     /* The levers; each changes speed only. */
-    bool prefix_cache;        /* computed prefixes are kept and shared */
-    size_t prefix_tokens_min; /* shorter ones are not */
-    size_t prefix_bytes;      /* kept at most while no sequence uses them; 0: no limit but the
-                                 pool */
-    bool evicts_by_demand;    /* what queued prompts need goes last */
-    bool shared_attention;    /* rows of several sequences read a shared page together */
-    bool whole_prompts;       /* no chunks: a prompt runs alone until it is done */
-    enum speculation speculation;   /* LOOKUP: drafts from prompts and answers (drafters.h) */
-    bool draft_always;              /* whatever it costs, for tests */
+    bool prefix_cache;         /* computed prefixes are kept and shared */
+    size_t prefix_tokens_min;  /* shorter ones are not */
+    size_t prefix_bytes;       /* kept at most while no sequence uses them; 0: no limit but the
+                                  pool */
+    bool evicts_by_demand;     /* what queued prompts need goes last */
+    bool shared_attention;     /* rows of several sequences read a shared page together */
+    bool whole_prompts;        /* no chunks: a prompt runs alone until it is done */
+    unsigned speculation;      /* bits of enum speculation (drafters.h) */
+    const struct heads *heads; /* with SPECULATION_HEADS; borrowed until engine_open ends */
+    bool draft_always;         /* whatever it costs, for tests */
     struct draft_proposer proposer; /* drafts in its place, whatever it costs; its propose NULL:
                                        does not */
     size_t draft_tokens; /* rows for drafts, besides step_tokens; 0: one sequence's at most */

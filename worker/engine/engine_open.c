@@ -63,7 +63,7 @@ static size_t choose_pages(const struct engine_options *o, const struct kvpool_s
 /* Lookup speculation, when a proposer does not stand in its place. */
 static bool looks_up(const struct engine_options *o)
 {
-    return o->speculation == SPECULATION_LOOKUP && !o->proposer.propose;
+    return (o->speculation & SPECULATION_LOOKUP) && !o->proposer.propose;
 }
 
 /* That lookup speculation may take while it runs. */
