@@ -77,6 +77,8 @@ int draft_model_open(const struct draft_model_options *o, struct draft_model **o
     struct draft_model *dm = calloc(1, sizeof *dm);
     if (!dm)
         return ERR_SET(e, ERR_NOMEM, "no memory for a draft model");
+    spec_stats_init(&dm->stats);
+    draft_twin_set_priors(&dm->stats);
     dm->options = *o;
     dm->options.context = size_min(o->context, o->model->config.context);
     const int rc = open_parts(dm, e);
@@ -220,22 +222,26 @@ static void reserve_pages(struct draft_model *dm)
             draft_twin_stop(dm->held[i]);
 }
 
-void draft_model_run(struct draft_model *dm, struct seq *const *seqs,
-                     struct draft_twin *const *twins, size_t n, struct spec_stats *stats)
+static void bring_up_to_date(struct draft_model *dm, struct seq *const *seqs, size_t n)
 {
-    ASSERT(n <= dm->options.n_seqs_max);
     dm->n_runs++;
-    dm->stats = stats;
     for (size_t i = 0; i < n; i++)
-        if (twins[i]) {
-            draft_twin_follow(twins[i], seqs[i], stats);
-            twins[i]->n_asks = dm->n_runs;
+        if (seqs[i]->twin) {
+            draft_twin_follow(seqs[i]->twin, seqs[i]);
+            seqs[i]->twin->n_asks = dm->n_runs;
         }
     stop_unasked(dm);
     reserve_pages(dm);
     for (size_t i = 0; i < n; i++)
-        if (twins[i] && !twins[i]->is_held && !twins[i]->is_lost)
-            draft_twin_start(twins[i]);
+        if (seqs[i]->twin && !seqs[i]->twin->is_held && !seqs[i]->twin->is_lost)
+            draft_twin_start(seqs[i]->twin);
+}
+
+static void prepare(void *ctx, struct seq *const *seqs, size_t n)
+{
+    struct draft_model *dm = ctx;
+    ASSERT(n <= dm->options.n_seqs_max);
+    bring_up_to_date(dm, seqs, n);
     if (dm->n_held == 0)
         return;
     plan_new_tokens(dm);
@@ -244,4 +250,28 @@ void draft_model_run(struct draft_model *dm, struct seq *const *seqs,
     for (plan_guesses(dm); dm->plan.n_rows > 0; plan_guesses(dm))
         run_plan(dm);
     ASSERT_SLOW(prefix_check(dm->prefixes));
+}
+
+static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
+{
+    const struct draft_model *dm = ctx;
+    const struct draft_twin *twin = seq->twin;
+    if (!twin || twin->own->n_tokens != seq->n_tokens)
+        return;
+    int node = DRAFT_ROOT;
+    double path = 1;
+    for (size_t i = 0; i < twin->n_guesses && i < n_max; i++) {
+        const struct draft_guess *guess = &twin->guesses[i];
+        path *= (double)guess->p;
+        if (path < dm->options.p_min)
+            return;
+        node = draft_add(out, node, guess->token, DRAFT_MODEL, guess->p);
+        if (node == DRAFT_NONE)
+            return;
+    }
+}
+
+struct draft_proposer draft_model_proposer(struct draft_model *dm)
+{
+    return (struct draft_proposer){.propose = propose, .prepare = prepare, .ctx = dm};
 }

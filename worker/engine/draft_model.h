@@ -7,7 +7,7 @@
  *
  * It has weights, a KV pool, a prefix tree and a forward pass of its own, on the engine's
  * threads and kernels. Each sequence has a twin there, which follows its tokens lazily: when it
- * is asked for the first time the prompt is computed, in chunks over several runs, and until
+ * is asked for the first time the prompt is computed, in chunks over several steps, and until
  * that is done nothing is drafted; afterwards only what is new. Keys of drafts that were not
  * drawn are computed over. Twins share prefixes through the tree as sequences do, so that a
  * document is computed once for all jobs that ask about it. Where pages are short a twin waits,
@@ -17,20 +17,18 @@
  * which are a function of seed, stream and position. So where both models think alike they
  * agree at any temperature; what is said stays the target's affair.
  *
- * Thread: the engine's, and its pool. Takes no memory but in the two functions that open.
+ * Thread: the engine's, and its pool. Takes no memory but in draft_model_open and _begin.
  */
 #ifndef SHEAF_DRAFT_MODEL_H
 #define SHEAF_DRAFT_MODEL_H
 
-#include "engine/draft_grow.h"
+#include "engine/draft.h"
 #include "engine/pool.h"
 #include "engine/seq.h"
-#include "engine/spec_stats.h"
 #include "kernels.h"
 #include "model/model.h"
 
 struct draft_model;
-struct draft_twin;
 
 enum { DRAFT_MODEL_DEPTH_MAX = 8 };
 
@@ -40,10 +38,10 @@ struct draft_model_options {
     struct pool *threads;          /* borrowed */
     enum act_kind activations;
     enum kv_type kv_type;
-    size_t n_seqs_max;   /* asked in one run */
+    size_t n_seqs_max;   /* asked in one step */
     size_t context;      /* of the engine; the draft model's own may be shorter */
     size_t n_pages;      /* of its pool */
-    size_t prefill_rows; /* tokens of prompts computed in one run at most */
+    size_t prefill_rows; /* tokens of prompts computed in one step at most */
     bool prefix_cache, shared_attention;
     size_t prefix_tokens_min;
     double p_min; /* no deeper where the path so far is less likely; above 0 */
@@ -55,28 +53,17 @@ int draft_model_open(const struct draft_model_options *o, struct draft_model **o
 void draft_model_close(struct draft_model *dm);
 /* Weights, KV pool and activations. */
 size_t draft_model_bytes(const struct draft_model *dm);
-void draft_model_set_priors(struct spec_stats *stats);
 
-/* The twin of a sequence that is not computed yet. *out is NULL where its prompt is more than
- * the draft model's context holds, or names tokens that it lacks. ERR_NOMEM only. */
-int draft_twin_open(struct draft_model *dm, const struct seq *seq, struct draft_twin **out,
-                    struct err *e);
-void draft_twin_close(struct draft_twin *twin); /* accepts NULL */
+/* Gives a sequence that is submitted its twin; none where its prompt is more than the draft
+ * model's context holds, or names tokens that it lacks. ERR_NOMEM only. */
+int draft_model_begin(struct draft_model *dm, struct seq *seq, struct err *e);
+void draft_model_end(struct seq *seq); /* one without a twin is left alone */
 
 /*
- * Drafts for these sequences, whose twins are given or NULL: brings twins up to date as far as
- * one run may, then draws token after token for all that are, all in one pass each time. Twins
- * that are not among these give their pages back: their sequences do not run.
+ * Brings the twins of those that will be asked up to date as far as one step may, then draws
+ * token after token for all that are, all of them in one pass each time. Twins of others give
+ * their pages back: their sequences do not run.
  */
-void draft_model_run(struct draft_model *dm, struct seq *const *seqs,
-                     struct draft_twin *const *twins, size_t n, struct spec_stats *stats);
-
-/* Adds what the last run drafted, if it was for this last token. */
-void draft_twin_propose(const struct draft_twin *twin, const struct seq *seq,
-                        const struct draft_limits *limits, struct draft *d);
-/* The sequence's tokens are now these: counts what became of the last drafts. draft_model_run
- * does it for the twins it is given. */
-void draft_twin_follow(struct draft_twin *twin, const struct seq *seq,
-                       struct spec_stats *stats);
+struct draft_proposer draft_model_proposer(struct draft_model *dm);
 
 #endif

@@ -6,6 +6,7 @@
 #include "engine/forward.h"
 #include "engine/prefix.h"
 #include "engine/sample.h"
+#include "engine/spec_stats.h"
 
 struct draft_guess {
     int32_t token;
@@ -40,8 +41,13 @@ struct draft_model {
     struct draft_twin **held;    /* [n_seqs_max] in order of start */
     size_t n_held;
     uint64_t n_runs;
-    const struct spec_stats *stats; /* of the run */
+    struct spec_stats stats;
 };
+
+void draft_twin_set_priors(struct spec_stats *stats);
+
+/* The sequence's tokens are now these: counts what became of the last guesses. */
+void draft_twin_follow(struct draft_twin *twin, const struct seq *seq);
 
 /* Takes pages for what a twin's sequence has said so far. False: it cannot start now, because
  * another one is computing its prefix, or for want of pages. */

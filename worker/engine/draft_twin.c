@@ -44,7 +44,7 @@ static unsigned cell_of(size_t depth, double best, double second, double drawn)
 }
 
 /* A smaller model of the same family is right about as often as it thinks. */
-void draft_model_set_priors(struct spec_stats *stats)
+void draft_twin_set_priors(struct spec_stats *stats)
 {
     static const double priors[BINS] = {0.45, 0.55, 0.63, 0.72, 0.8, 0.86,
                                         0.91, 0.95, 0.2,  0.3,  0.4, 0.45};
@@ -73,10 +73,8 @@ static bool can_follow(const struct draft_model *dm, const struct seq *seq)
     return true;
 }
 
-int draft_twin_open(struct draft_model *dm, const struct seq *seq, struct draft_twin **out,
-                    struct err *e)
+int draft_model_begin(struct draft_model *dm, struct seq *seq, struct err *e)
 {
-    *out = NULL;
     if (!can_follow(dm, seq))
         return 0;
     struct draft_twin *twin = calloc(1, sizeof *twin);
@@ -97,19 +95,22 @@ int draft_twin_open(struct draft_model *dm, const struct seq *seq, struct draft_
         free(twin);
         return rc;
     }
-    *out = twin;
+    seq->twin = twin;
     return 0;
 }
 
-void draft_twin_close(struct draft_twin *twin)
+void draft_model_end(struct seq *seq)
 {
+    struct draft_twin *twin = seq->twin;
     if (!twin)
         return;
+    draft_twin_follow(twin, seq);
     draft_twin_stop(twin);
     prefix_unwant(twin->dm->prefixes, twin->own->path);
     twin->own->path = NULL;
     seq_close(twin->own);
     free(twin);
+    seq->twin = NULL;
 }
 
 bool draft_twin_start(struct draft_twin *twin)
@@ -149,15 +150,14 @@ void draft_twin_stop(struct draft_twin *twin)
 
 /* ------------------------------------------------------------------ following */
 
-/* A guess is judged where all before it came true, drafted by this step or not. */
-static void learn(const struct draft_twin *twin, const struct seq *seq,
-                  struct spec_stats *stats)
+/* A guess is judged where all before it came true, drafted by that step or not. */
+static void learn(const struct draft_twin *twin, const struct seq *seq)
 {
     const size_t first = twin->own->n_tokens;
     for (size_t i = 0; i < twin->n_guesses && first + i < seq->n_tokens; i++) {
         const struct draft_guess *guess = &twin->guesses[i];
         const bool is_hit = guess->token == seq->tokens[first + i];
-        spec_stats_offer(stats, DRAFT_MODEL, guess->cell, is_hit);
+        spec_stats_offer(&twin->dm->stats, DRAFT_MODEL, guess->cell, is_hit);
         if (!is_hit)
             return;
     }
@@ -165,10 +165,10 @@ static void learn(const struct draft_twin *twin, const struct seq *seq,
 
 /* Keys behind the first guess that was wrong are of another text; and the last token is always
  * computed, for its logits. */
-void draft_twin_follow(struct draft_twin *twin, const struct seq *seq, struct spec_stats *stats)
+void draft_twin_follow(struct draft_twin *twin, const struct seq *seq)
 {
     struct seq *own = twin->own;
-    learn(twin, seq, stats);
+    learn(twin, seq);
     twin->n_guesses = 0;
     twin->path = 1;
     const size_t n_tokens = size_min(seq->n_tokens, own->capacity);
@@ -200,7 +200,7 @@ void draft_twin_guess(struct draft_twin *twin, struct sampler *sampler, float *l
     logits[at] = -INFINITY;
     const double second = (double)logits[dm->options.kernels->argmax(logits, n_vocab)];
     const unsigned cell = cell_of(n + 1, best / t, second / t, drawn / t);
-    const double p = spec_stats_p(dm->stats, DRAFT_MODEL, cell);
+    const double p = spec_stats_p(&dm->stats, DRAFT_MODEL, cell);
     twin->guesses[n] =
         (struct draft_guess){.token = token, .cell = (uint8_t)cell, .p = (float)p};
     twin->n_guesses++;
@@ -223,22 +223,4 @@ bool draft_twin_may_deepen(struct draft_twin *twin)
     if (!own->req.ignore_eos && tokenizer_is_end(dm->options.model->tokenizer, last))
         return false;
     return seq_reserve(own, dm->prefixes, own->n_tokens + n);
-}
-
-void draft_twin_propose(const struct draft_twin *twin, const struct seq *seq,
-                        const struct draft_limits *limits, struct draft *d)
-{
-    if (twin->own->n_tokens != seq->n_tokens)
-        return;
-    int node = DRAFT_ROOT;
-    double path = 1;
-    for (size_t i = 0; i < twin->n_guesses && i < limits->n_nodes; i++) {
-        const struct draft_guess *guess = &twin->guesses[i];
-        path *= (double)guess->p;
-        if (path < limits->p_min)
-            return;
-        node = draft_add(d, node, guess->token, DRAFT_MODEL, guess->p);
-        if (node == DRAFT_NONE)
-            return;
-    }
 }

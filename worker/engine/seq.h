@@ -21,6 +21,7 @@
 #include "engine/engine.h"
 #include "engine/prefix.h"
 
+struct draft_twin;
 struct drafter;
 
 enum seq_phase { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
@@ -50,6 +51,7 @@ struct seq {
     size_t n_pages_saved; /* or found there */
 
     struct drafter *drafter; /* of lookup speculation, or NULL */
+    struct draft_twin *twin; /* in the draft model (draft_model.h), or NULL */
 
     struct buf text; /* decoded output */
     bool text_start; /* of tokenizer_next_piece */
