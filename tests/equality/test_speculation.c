@@ -746,20 +746,24 @@ static void step_times_are_measured_from_one_row_to_the_most(void **state)
 }
 
 /* A table in which the second row takes so much and the 64th as much; the first takes what it
- * does. */
-static void give_times(struct engine *eng, struct draft_proposer proposer, double second,
+ * does. proposer NULL: the engine's own. */
+static void give_times(struct engine *eng, const struct draft_proposer *proposer, double second,
                        double last, double vain_share)
 {
     const double us = eng->decoding_time.points[0].us;
     struct spec_time time;
     spec_time_init(&time,
                    (struct spec_time_point[]){{1, us}, {2, second * us}, {64, last * us}}, 3);
-    const struct spec_options options = {.proposer = proposer,
-                                         .batch = eng->options.batch,
-                                         .nodes_max = DRAFT_NODES_MAX,
-                                         .n_vocab = eng->model->config.n_vocab,
-                                         .time = &time,
-                                         .vain_share = vain_share};
+    struct spec_options options = {.n_proposers = 1,
+                                   .batch = eng->options.batch,
+                                   .nodes_max = DRAFT_NODES_MAX,
+                                   .n_vocab = eng->model->config.n_vocab,
+                                   .time = &time,
+                                   .vain_share = vain_share};
+    if (proposer)
+        options.proposers[0] = *proposer;
+    else
+        options.n_proposers = drafters_proposers(eng->drafters, options.proposers);
     spec_close(eng->spec);
     assert_int_equal(spec_open(&options, eng->prefixes, eng->kvpool, &eng->spec, NULL), 0);
 }
@@ -772,7 +776,7 @@ static struct seq_result answer_by_times(struct lone *l, double second, double l
     struct engine_options o = lookup_options(l);
     o.draft_always = false;
     struct engine *eng = open_lookup(l, &o);
-    give_times(eng, drafters_proposer(eng->drafters), second, last, ANY_SHARE);
+    give_times(eng, NULL, second, last, ANY_SHARE);
     const struct seq_result r = answer_with(eng, &l->job);
     engine_close(eng);
     return r;
@@ -808,8 +812,8 @@ static void sources_are_seldom_asked_in_vain(void **state)
     o.draft_always = false;
     struct engine *eng = open_lookup(&l, &o);
     size_t n_asked = 0;
-    give_times(eng, (struct draft_proposer){.propose = ponder, .ctx = &n_asked}, 1.001, 1.01,
-               0.01);
+    const struct draft_proposer slow = {.propose = ponder, .ctx = &n_asked};
+    give_times(eng, &slow, 1.001, 1.01, 0.01);
     const struct seq_result r = answer_with(eng, &l.job);
     assert_int_equal(r.n_drafted, 0);
     assert_true(n_asked >= 1 && n_asked <= 6);

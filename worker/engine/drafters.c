@@ -18,27 +18,40 @@ enum {
 static const double PATH_P_MIN = 0.02;
 
 struct drafters {
+    struct drafters_options options;
     struct spec_stats stats;
+    /* Of lookup, or NULL. */
     struct recycle *recycle;
     struct automaton_cache *prompts;
 };
 
-size_t drafters_bytes_max(size_t n_seqs, size_t n_vocab)
+size_t drafters_bytes_max(const struct drafters_options *o)
 {
-    return SPEC_PROMPTS_BYTES_MAX + recycle_bytes(n_vocab) + n_seqs * ngram_bytes(OWN_WINDOW);
+    size_t bytes = 0;
+    if (o->speculation & SPECULATION_LOOKUP)
+        bytes += SPEC_PROMPTS_BYTES_MAX + recycle_bytes(o->n_vocab) +
+                 o->n_seqs * ngram_bytes(OWN_WINDOW);
+    return bytes;
 }
 
-int drafters_open(size_t n_vocab, struct drafters **out, struct err *e)
+static int open_lookup(struct drafters *d, struct err *e)
+{
+    drafter_set_priors(&d->stats);
+    TRY(recycle_open(d->options.n_vocab, &d->recycle, e));
+    return automaton_cache_open(SPEC_PROMPTS_BYTES_MAX, &d->prompts, e);
+}
+
+int drafters_open(const struct drafters_options *o, struct drafters **out, struct err *e)
 {
     *out = NULL;
     struct drafters *d = calloc(1, sizeof *d);
     if (!d)
-        return ERR_SET(e, ERR_NOMEM, "no memory for lookup speculation");
+        return ERR_SET(e, ERR_NOMEM, "no memory for speculation");
+    d->options = *o;
     spec_stats_init(&d->stats);
-    drafter_set_priors(&d->stats);
-    int rc = recycle_open(n_vocab, &d->recycle, e);
-    if (rc == 0)
-        rc = automaton_cache_open(SPEC_PROMPTS_BYTES_MAX, &d->prompts, e);
+    int rc = 0;
+    if (o->speculation & SPECULATION_LOOKUP)
+        rc = open_lookup(d, e);
     if (rc != 0) {
         drafters_close(d);
         return rc;
@@ -68,10 +81,8 @@ static struct recycle *recycle_of(const struct drafters *d, const struct seq *se
     return *seq->salt ? NULL : d->recycle;
 }
 
-int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
+static int begin_lookup(struct drafters *d, struct seq *seq, struct err *e)
 {
-    if (!may_draft(seq))
-        return 0;
     struct automaton *document;
     size_t n_shared;
     TRY(automaton_cache_get(d->prompts, seq->salt, seq->tokens, seq->n_prompt, &document,
@@ -88,6 +99,15 @@ int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
     return rc;
 }
 
+int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
+{
+    if (!may_draft(seq))
+        return 0;
+    if (d->options.speculation & SPECULATION_LOOKUP)
+        TRY(begin_lookup(d, seq, e));
+    return 0;
+}
+
 static void follow(const struct seq *seq)
 {
     drafter_follow(seq->drafter, seq->tokens, seq->n_prompt, seq->n_tokens);
@@ -102,7 +122,7 @@ void drafters_end(struct seq *seq)
     seq->drafter = NULL;
 }
 
-static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
+static void look_up(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
 {
     (void)ctx;
     if (!seq->drafter)
@@ -113,7 +133,14 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
     drafter_propose(seq->drafter, &limits, out);
 }
 
-struct draft_proposer drafters_proposer(struct drafters *d)
+size_t drafters_proposers(struct drafters *d, struct draft_proposer out[DRAFT_PROPOSERS_MAX])
 {
-    return (struct draft_proposer){.propose = propose, .ctx = d};
+    size_t n = 0;
+    if (d->options.speculation & SPECULATION_LOOKUP)
+        out[n++] =
+            (struct draft_proposer){.propose = look_up,
+                                    .ctx = d,
+                                    .sources = 1u << DRAFT_LOOKUP | 1u << DRAFT_SELF |
+                                               1u << DRAFT_PREDICTION | 1u << DRAFT_RECYCLE};
+    return n;
 }

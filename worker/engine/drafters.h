@@ -1,11 +1,11 @@
 /*
- * Lookup speculation: the drafters of an engine's sequences, and what they have in common: the
+ * Speculation's sources, of all sequences of an engine, and what these have in common: the
  * automatons of prompts, the table of token recycling, and what is known of how sure all of
  * them are.
  *
  *     drafters_begin     a sequence is submitted: its prompt is indexed, or begins as one does
  *                        that is; all memory is taken here
- *     drafters_proposer  a step asks for drafts: the sequence's new tokens are followed first
+ *     drafters_proposers a step asks for drafts: the sequence's new tokens are followed first
  *     drafters_end       it is finished: tokens nobody asked behind still teach
  *
  * A sequence keeps its drafter while it is preempted: its tokens stay the same. One with a salt
@@ -21,10 +21,16 @@
 
 struct drafters;
 
-/* What all of it takes at most, for so many sequences at once. */
-size_t drafters_bytes_max(size_t n_seqs, size_t n_vocab);
+struct drafters_options {
+    unsigned speculation; /* bits of enum speculation */
+    size_t n_seqs;        /* that are asked in one step at most */
+    size_t n_vocab;
+};
 
-int drafters_open(size_t n_vocab, struct drafters **out, struct err *e);
+/* What all of it takes at most, for so many sequences at once. */
+size_t drafters_bytes_max(const struct drafters_options *o);
+
+int drafters_open(const struct drafters_options *o, struct drafters **out, struct err *e);
 /* Every sequence has left. Accepts NULL. */
 void drafters_close(struct drafters *d);
 
@@ -32,6 +38,7 @@ void drafters_close(struct drafters *d);
 int drafters_begin(struct drafters *d, struct seq *seq, struct err *e);
 void drafters_end(struct seq *seq); /* one without a drafter is left alone */
 
-struct draft_proposer drafters_proposer(struct drafters *d);
+/* One for each kind of source that was opened; returns how many. */
+size_t drafters_proposers(struct drafters *d, struct draft_proposer out[DRAFT_PROPOSERS_MAX]);
 
 #endif

@@ -295,7 +295,7 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     count_step(eng, began_us, now_us);
     const bool failed = !end_step(eng, now_us);
     if (eng->spec)
-        spec_end_step(eng->spec, &eng->plan, drafted_us - began_us, now_us - drafted_us);
+        spec_end_step(eng->spec, &eng->plan, now_us - drafted_us);
     ASSERT_SLOW(prefix_check(eng->prefixes));
     *worked = true;
     return failed ? ERR_SET(e, ERR_NOMEM, "no memory for an answer's text") : 0;

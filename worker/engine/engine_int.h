@@ -21,8 +21,8 @@ struct engine {
     struct prefix_tree *prefixes;
     struct kv_disk *disk; /* or NULL */
     struct sched *sched;
-    struct drafters *drafters;      /* or NULL: no lookup speculation */
-    struct spec_time decoding_time; /* at start, for it */
+    struct drafters *drafters;      /* or NULL: no speculation, or another's proposer */
+    struct spec_time decoding_time; /* at start, for them */
     struct spec *spec;              /* or NULL: no speculation */
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
