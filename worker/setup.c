@@ -12,7 +12,6 @@
 #include "cli.h"
 #include "io/queue_file.h"
 #include "job_parse.h"
-#include "setup_drafts.h"
 
 #define DEMO_MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -236,20 +235,19 @@ int setup_open(struct setup *setup, const struct settings *s, const char *db_pat
 
     int rc = 0;
     struct engine_options options;
-    struct setup_drafts drafts = {0};
     TRY_OUT(rc, setup_engine_options(s, &options, e));
     /* The database first: a wrong path shows before the model is read. */
     TRY_OUT(rc, store_open(db_path, STORE_OWNER, &setup->store.store, e));
     TRY_OUT(rc, setup_open_model(s, &setup->model, e));
     TRY_OUT(rc, answer_context_init(&setup->answers, setup->model, s, setup->worker_id, e));
-    TRY_OUT(rc, setup_open_drafts(s, setup->model, &options, &drafts, e));
+    TRY_OUT(rc, setup_open_drafts(s, setup->model, &options, &setup->drafts, e));
     TRY_OUT(rc, engine_open(setup->model, &options, &setup->engine, e));
     model_drop_weights(setup->model); /* the engine has packed them */
+    setup_drop_draft_weights(&setup->drafts);
     TRY_OUT(rc, begin_run(setup, s, e));
     if (!quiet)
         say_plan(setup);
 out:
-    setup_close_drafts(&drafts);
     if (rc != 0)
         setup_close(setup);
     return rc;
@@ -258,6 +256,7 @@ out:
 void setup_close(struct setup *setup)
 {
     engine_close(setup->engine);
+    setup_close_drafts(&setup->drafts);
     model_close(setup->model);
     store_close(setup->store.store);
     documents_close(setup->documents);

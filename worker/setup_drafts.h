@@ -9,13 +9,16 @@
 /* Bits of enum speculation; ERR_CONFIG when the setting is unknown or its file is not given. */
 int setup_choose_speculation(const struct settings *s, unsigned *out, struct err *e);
 
-/* Opened files, which the engine's options point to; to be closed after engine_open. */
+/* Opened files, which the engine's options point to; to be closed after the engine. */
 struct setup_drafts {
     struct heads *heads; /* or NULL */
+    struct model *model; /* or NULL */
 };
 
 int setup_open_drafts(const struct settings *s, const struct model *m,
                       struct engine_options *options, struct setup_drafts *out, struct err *e);
+/* After engine_open, which has packed them. */
+void setup_drop_draft_weights(struct setup_drafts *d);
 void setup_close_drafts(struct setup_drafts *d);
 
 #endif

@@ -62,7 +62,7 @@ static bool knows(const struct draft_model *dm, int32_t token)
 
 static bool can_follow(const struct draft_model *dm, const struct seq *seq)
 {
-    if (seq->n_prompt >= dm->options.context)
+    if (seq->n_prompt >= dm->options.context || seq->capacity - seq->n_prompt < 2)
         return false;
     for (size_t i = 0; i < seq->n_prompt; i++)
         if (!knows(dm, seq->tokens[i]))

@@ -78,6 +78,8 @@ int engine_submit(struct engine *eng, const struct seq_request *req, struct err 
     struct seq *seq = NULL;
     TRY(seq_open(req, eng->options.context, &seq, e));
     int rc = eng->drafters ? drafters_begin(eng->drafters, seq, e) : 0;
+    if (rc == 0 && eng->draft_model)
+        rc = draft_model_begin(eng->draft_model, seq, e);
     if (rc == 0)
         rc = sched_add(eng->sched, seq, e);
     if (rc != 0) {
@@ -121,6 +123,7 @@ static void finish(struct engine *eng, struct seq *seq, enum finish_reason reaso
     kv_disk_save_seq(eng->disk, seq, reason != FINISH_CANCELLED);
     sched_remove(eng->sched, seq);
     drafters_end(seq);
+    draft_model_end(seq);
     seq->reason = reason;
     eng->counters.preemptions += seq->n_preempted;
     if (reason != FINISH_CANCELLED) {
