@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "engine/automaton_cache.h"
 #include "engine/drafter.h"
+#include "engine/head_drafts.h"
 #include "engine/ngram.h"
 
 enum {
@@ -23,21 +24,38 @@ struct drafters {
     /* Of lookup, or NULL. */
     struct recycle *recycle;
     struct automaton_cache *prompts;
+    struct head_drafts *heads; /* or NULL */
 };
+
+static struct head_drafts_options heads_options(const struct drafters_options *o,
+                                                struct spec_stats *stats)
+{
+    const struct medusa_options medusa = {.heads = o->heads,
+                                          .model = o->model,
+                                          .kernels = o->kernels,
+                                          .threads = o->threads,
+                                          .activations = o->activations,
+                                          .n_rows_max = o->n_seqs};
+    return (struct head_drafts_options){.medusa = medusa, .stats = stats};
+}
 
 size_t drafters_bytes_max(const struct drafters_options *o)
 {
     size_t bytes = 0;
     if (o->speculation & SPECULATION_LOOKUP)
-        bytes += SPEC_PROMPTS_BYTES_MAX + recycle_bytes(o->n_vocab) +
+        bytes += SPEC_PROMPTS_BYTES_MAX + recycle_bytes(o->model->config.n_vocab) +
                  o->n_seqs * ngram_bytes(OWN_WINDOW);
+    if (o->speculation & SPECULATION_HEADS) {
+        const struct head_drafts_options heads = heads_options(o, NULL);
+        bytes += head_drafts_bytes(&heads);
+    }
     return bytes;
 }
 
 static int open_lookup(struct drafters *d, struct err *e)
 {
     drafter_set_priors(&d->stats);
-    TRY(recycle_open(d->options.n_vocab, &d->recycle, e));
+    TRY(recycle_open(d->options.model->config.n_vocab, &d->recycle, e));
     return automaton_cache_open(SPEC_PROMPTS_BYTES_MAX, &d->prompts, e);
 }
 
@@ -52,6 +70,10 @@ int drafters_open(const struct drafters_options *o, struct drafters **out, struc
     int rc = 0;
     if (o->speculation & SPECULATION_LOOKUP)
         rc = open_lookup(d, e);
+    if (rc == 0 && (o->speculation & SPECULATION_HEADS)) {
+        const struct head_drafts_options heads = heads_options(o, &d->stats);
+        rc = head_drafts_open(&heads, &d->heads, e);
+    }
     if (rc != 0) {
         drafters_close(d);
         return rc;
@@ -66,6 +88,7 @@ void drafters_close(struct drafters *d)
         return;
     automaton_cache_close(d->prompts);
     recycle_close(d->recycle);
+    head_drafts_close(d->heads);
     free(d);
 }
 
@@ -105,7 +128,7 @@ int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
         return 0;
     if (d->options.speculation & SPECULATION_LOOKUP)
         TRY(begin_lookup(d, seq, e));
-    return 0;
+    return d->heads ? head_drafts_begin(d->heads, seq, e) : 0;
 }
 
 static void follow(const struct seq *seq)
@@ -113,13 +136,26 @@ static void follow(const struct seq *seq)
     drafter_follow(seq->drafter, seq->tokens, seq->n_prompt, seq->n_tokens);
 }
 
-void drafters_end(struct seq *seq)
+static void end_lookup(struct seq *seq)
 {
     if (!seq->drafter)
         return;
     follow(seq);
     drafter_close(seq->drafter);
     seq->drafter = NULL;
+}
+
+void drafters_end(struct drafters *d, struct seq *seq)
+{
+    end_lookup(seq);
+    if (d->heads)
+        head_drafts_end(d->heads, seq);
+}
+
+void drafters_note_hidden(struct drafters *d, struct seq *seq, const float *hidden)
+{
+    if (d->heads)
+        head_drafts_note(d->heads, seq, hidden);
 }
 
 static void look_up(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)

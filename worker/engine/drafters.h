@@ -6,6 +6,7 @@
  *     drafters_begin     a sequence is submitted: its prompt is indexed, or begins as one does
  *                        that is; all memory is taken here
  *     drafters_proposers a step asks for drafts: the sequence's new tokens are followed first
+ *     drafters_note_hidden  a step has drawn tokens
  *     drafters_end       it is finished: tokens nobody asked behind still teach
  *
  * A sequence keeps its drafter while it is preempted: its tokens stay the same. One with a salt
@@ -17,6 +18,7 @@
 #define SHEAF_DRAFTERS_H
 
 #include "engine/draft.h"
+#include "engine/pool.h"
 #include "engine/seq.h"
 
 struct drafters;
@@ -24,7 +26,12 @@ struct drafters;
 struct drafters_options {
     unsigned speculation; /* bits of enum speculation */
     size_t n_seqs;        /* that are asked in one step at most */
-    size_t n_vocab;
+    const struct model *model;
+    /* With SPECULATION_HEADS. */
+    const struct heads *heads; /* borrowed until drafters_open ends */
+    const struct kernels *kernels;
+    struct pool *threads;
+    enum act_kind activations;
 };
 
 /* What all of it takes at most, for so many sequences at once. */
@@ -36,7 +43,10 @@ void drafters_close(struct drafters *d);
 
 /* ERR_NOMEM only. */
 int drafters_begin(struct drafters *d, struct seq *seq, struct err *e);
-void drafters_end(struct seq *seq); /* one without a drafter is left alone */
+void drafters_end(struct drafters *d, struct seq *seq);
+
+/* The hidden state behind the last norm, [D], that the sequence's last token was drawn from. */
+void drafters_note_hidden(struct drafters *d, struct seq *seq, const float *hidden);
 
 /* One for each kind of source that was opened; returns how many. */
 size_t drafters_proposers(struct drafters *d, struct draft_proposer out[DRAFT_PROPOSERS_MAX]);

@@ -26,6 +26,7 @@ struct engine {
     struct draft_model *draft_model; /* or NULL: it has no part in it */
     struct spec_time decoding_time;  /* at start, for both */
     struct spec *spec;               /* or NULL: no speculation */
+    size_t drafts_bytes;             /* of it, at most */
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
     struct step_plan plan;

@@ -43,6 +43,8 @@ static int choose_options(const struct model *m, struct engine_options *o, struc
         o->draft_tokens = 0;
     else if (o->draft_tokens == 0)
         o->draft_tokens = DRAFT_NODES_MAX;
+    if ((o->speculation & SPECULATION_HEADS) && !o->heads)
+        return ERR_SET(e, ERR_CONFIG, "speculation by heads needs heads");
     if (o->draft_tokens > STEP_ROWS_MAX - o->step_tokens)
         return ERR_SET(e, ERR_CONFIG, "%zu drafted tokens and step_tokens %zu are more than %d",
                        o->draft_tokens, o->step_tokens, STEP_ROWS_MAX);
@@ -71,7 +73,11 @@ static struct drafters_options drafters_options(const struct engine *eng)
 {
     return (struct drafters_options){.speculation = eng->options.speculation,
                                      .n_seqs = eng->options.batch,
-                                     .n_vocab = eng->model->config.n_vocab};
+                                     .model = eng->model,
+                                     .heads = eng->options.heads,
+                                     .kernels = &eng->kernels,
+                                     .threads = eng->threads,
+                                     .activations = eng->options.activations};
 }
 
 /* That speculation may take while it runs. */
@@ -264,6 +270,7 @@ static int open_spec(struct engine *eng, struct err *e)
     if (drafts(o)) {
         const struct drafters_options drafters = drafters_options(eng);
         TRY(drafters_open(&drafters, &eng->drafters, e));
+        eng->drafts_bytes = drafts_bytes(eng);
         spec.n_proposers = drafters_proposers(eng->drafters, spec.proposers);
         if (eng->draft_model)
             spec.proposers[spec.n_proposers++] = draft_model_proposer(eng->draft_model);
@@ -311,6 +318,7 @@ int engine_open(const struct model *m, const struct engine_options *options,
     int rc = choose_options(m, &eng->options, e);
     if (rc == 0)
         rc = open_parts(eng, e);
+    eng->options.heads = NULL;
     if (rc != 0) {
         engine_close(eng);
         return rc;
@@ -355,7 +363,7 @@ struct engine_plan engine_plan(const struct engine *eng)
         .weights_bytes = eng->weights.block_bytes,
         .kv_bytes = kvpool_bytes(eng->kvpool),
         .activations_bytes = forward_bytes(eng->forward),
-        .drafts_bytes = drafts_bytes(eng),
+        .drafts_bytes = eng->drafts_bytes,
         .kv_pages = kvpool_pages(eng->kvpool),
         .context = eng->options.context,
         .n_threads = eng->options.n_threads,

@@ -88,6 +88,7 @@ void seq_close(struct seq *seq)
     free(seq->tokens);
     free(seq->pages);
     buf_fini(&seq->text);
+    free(seq->heads);
     free(seq);
 }
 

@@ -23,6 +23,7 @@
 
 struct draft_twin;
 struct drafter;
+struct head_seq;
 
 enum seq_phase { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
@@ -51,6 +52,7 @@ struct seq {
     size_t n_pages_saved; /* or found there */
 
     struct drafter *drafter; /* of lookup speculation, or NULL */
+    struct head_seq *heads;  /* of speculation by heads, or NULL */
     struct draft_twin *twin; /* in the draft model (draft_model.h), or NULL */
 
     struct buf text; /* decoded output */
