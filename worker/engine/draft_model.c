@@ -191,17 +191,26 @@ static void publish(struct draft_model *dm)
     }
 }
 
-/* One token more for each twin that drew in the pass before and goes on. */
-static void plan_guesses(struct draft_model *dm)
+/*
+ * One token more for each twin that drew in the pass before and goes on. A pass costs about the
+ * same for few as for many of the n_asked, while a token saves less the more of them a step of
+ * the target serves: so it is not made for the sake of few.
+ */
+static void plan_guesses(struct draft_model *dm, size_t n_asked)
 {
     const struct step_plan before = dm->plan;
+    double worth = 0;
     begin_plan(dm);
     for (size_t i = 0; i < before.n_segments; i++) {
         const bool has_drawn = before.segments[i].n_logits > 0;
         struct draft_twin *twin = dm->planned[i];
-        if (has_drawn && draft_twin_may_deepen(twin))
-            add_segment(dm, twin, 1, 1);
+        if (!has_drawn || !draft_twin_may_deepen(twin))
+            continue;
+        add_segment(dm, twin, 1, 1);
+        worth += twin->path;
     }
+    if (worth < dm->options.p_min * (double)n_asked)
+        begin_plan(dm);
 }
 
 static void stop_unasked(struct draft_model *dm)
@@ -247,7 +256,7 @@ static void prepare(void *ctx, struct seq *const *seqs, size_t n)
     plan_new_tokens(dm);
     run_plan(dm);
     publish(dm);
-    for (plan_guesses(dm); dm->plan.n_rows > 0; plan_guesses(dm))
+    for (plan_guesses(dm, n); dm->plan.n_rows > 0; plan_guesses(dm, n))
         run_plan(dm);
     ASSERT_SLOW(prefix_check(dm->prefixes));
 }

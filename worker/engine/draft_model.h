@@ -44,7 +44,9 @@ struct draft_model_options {
     size_t prefill_rows; /* tokens of prompts computed in one step at most */
     bool prefix_cache, shared_attention;
     size_t prefix_tokens_min;
-    double p_min; /* no deeper where the path so far is less likely; above 0 */
+    /* No deeper where the path so far is less likely, above 0: what a pass of the draft model
+     * costs beside one of the target. */
+    double p_min;
 };
 
 int draft_model_open(const struct draft_model_options *o, struct draft_model **out,
