@@ -16,6 +16,7 @@
 #include "engine/draft_model_int.h"
 #include "engine/engine_int.h"
 #include "golden.h"
+#include "model_edit.h"
 
 enum {
     PAGE = KV_PAGE_TOKENS,
@@ -339,6 +340,30 @@ static void a_document_is_computed_once_for_all_that_share_it(void **state)
     model_close(m);
 }
 
+/* On a page's border and off it. */
+static void a_shorter_context_is_drafted_for_to_its_end(void **state)
+{
+    (void)state;
+    struct model *m = golden_open_tiny("tiny-llama-q8_0.gguf");
+    for (size_t context = 94; context <= 97; context++) {
+        const struct model_edit edit = {LLAMA, "llama.context_length", EDIT_U32,
+                                        (double)context, NULL};
+        struct gguf_bytes file = model_edit_apply(&edit);
+        struct model *drafting = NULL;
+        struct err e = {0};
+        assert_int_equal(model_edit_open(&file, false, &drafting, &e), 0);
+        free(file.data);
+        const struct engine_options o = options_for(m, drafting);
+        struct job jobs[JOBS];
+        compare(m, &o, 0, 50, jobs);
+        assert_int_equal(sum_accepted(jobs), sum_drafted(jobs));
+        assert_true(sum_drafted(jobs) > JOBS * 20);
+        compare(m, &o, 0, 90, jobs); /* some prompts just fit, some do not */
+        model_close(drafting);
+    }
+    model_close(m);
+}
+
 /* ------------------------------------------------------------------ the twin */
 
 /* Tokens that were drawn stand where they were guessed, as if the guesses had been right. */
@@ -426,6 +451,7 @@ int main(void)
         cmocka_unit_test(a_preempted_sequence_is_drafted_for_again),
         cmocka_unit_test(few_pages_do_no_harm),
         cmocka_unit_test(a_document_is_computed_once_for_all_that_share_it),
+        cmocka_unit_test(a_shorter_context_is_drafted_for_to_its_end),
         cmocka_unit_test(keys_left_of_refused_drafts_are_computed_over),
         cmocka_unit_test(a_foreign_vocabulary_is_refused),
     };

@@ -22,7 +22,7 @@ struct draft_twin {
     struct draft_model *dm;
     struct seq *own;
     bool is_held;    /* has pages, and a place among dm->held */
-    bool is_lost;    /* went where the draft model cannot follow */
+    bool is_lost;    /* its context is full, or the sequence has a token that it lacks */
     uint64_t n_asks; /* dm->n_runs when it was asked last */
     size_t n_guesses;
     struct draft_guess guesses[DRAFT_MODEL_DEPTH_MAX];

@@ -172,7 +172,7 @@ void draft_twin_follow(struct draft_twin *twin, const struct seq *seq)
     twin->n_guesses = 0;
     twin->path = 1;
     const size_t n_tokens = size_min(seq->n_tokens, own->capacity);
-    twin->is_lost = twin->is_lost || n_tokens < seq->n_tokens;
+    twin->is_lost = twin->is_lost || n_tokens == own->capacity;
     for (size_t i = own->n_tokens; i < n_tokens; i++) {
         if (i < own->n_computed && own->tokens[i] != seq->tokens[i])
             own->n_computed = i;
