@@ -256,6 +256,7 @@ static int open_engine(struct driver *d, const struct model *m, const struct set
         options.context = d->jobs->context;
     TRY(setup_open_drafts(s, m, &options, &d->drafts, e));
     TRY(engine_open(m, &options, &d->engine, e));
+    setup_drop_drafts(&d->drafts);
     d->half->step_tokens = options.step_tokens;
     d->half->chunk_tokens = engine_plan(d->engine).chunk_tokens;
     d->half->kernels = engine_kernels(d->engine)->name;

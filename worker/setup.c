@@ -118,7 +118,8 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
 }
 
 /* Options and plan as the database keeps them. */
-static char *describe_engine(const struct engine *eng, const struct settings *s)
+static char *describe_engine(const struct engine *eng, const struct settings *s,
+                             const struct setup_drafts *drafts)
 {
     const struct engine_plan plan = engine_plan(eng);
     json_t *steps = json_array();
@@ -136,20 +137,28 @@ static char *describe_engine(const struct engine *eng, const struct settings *s)
         "weights_bytes", (json_int_t)plan.weights_bytes, "kv_bytes", (json_int_t)plan.kv_bytes,
         "activations_bytes", (json_int_t)plan.activations_bytes, "drafts_bytes",
         (json_int_t)plan.drafts_bytes, "calibration", steps);
+    if (*drafts->text)
+        json_object_set_new(root, "heads", json_string(drafts->text));
+    if (drafts->model)
+        json_object_set_new(root, "draft_model", json_string(drafts->model->name));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
 }
 
-/* Nodes that steps computed, by source and by depth; those without any are left out. */
+/* Nodes that steps computed, by source and by depth; those without any are left out. A source
+ * that was often unasked does not pay here. */
 static json_t *describe_drafts(const struct draft_counters *c)
 {
     json_t *by_source = json_object(), *by_depth = json_array();
     for (size_t i = 0; i < DRAFT_SOURCES; i++)
-        if (c->drafted_by[i] > 0)
-            json_object_set_new(by_source, draft_source_name((enum draft_source)i),
-                                json_pack("{s:I, s:I}", "drafted", (json_int_t)c->drafted_by[i],
-                                          "accepted", (json_int_t)c->accepted_by[i]));
+        if (c->drafted_by[i] > 0 || c->unasked[i] > 0)
+            json_object_set_new(
+                by_source, draft_source_name((enum draft_source)i),
+                json_pack("{s:I, s:I, s:I, s:I, s:I}", "drafted", (json_int_t)c->drafted_by[i],
+                          "accepted", (json_int_t)c->accepted_by[i], "asked",
+                          (json_int_t)c->asked[i], "unasked", (json_int_t)c->unasked[i],
+                          "asked_us", (json_int_t)c->asked_us[i]));
     for (size_t i = 1; i <= DRAFT_NODES_MAX; i++)
         if (c->drafted_at[i] > 0)
             json_array_append_new(by_depth,
@@ -191,7 +200,7 @@ static char *describe_counters(const struct engine *eng, const struct settings *
 
 static int begin_run(struct setup *setup, const struct settings *s, struct err *e)
 {
-    char *engine_json = describe_engine(setup->engine, s);
+    char *engine_json = describe_engine(setup->engine, s, &setup->drafts);
     if (!engine_json)
         return ERR_SET(e, ERR_NOMEM, "no memory for the run's description");
     const struct store_run run = {
@@ -221,6 +230,10 @@ static void say_plan(const struct setup *setup)
              plan.n_threads, plan.weights_bytes >> 20, plan.kv_bytes >> 20,
              plan.kv_pages * KV_PAGE_TOKENS, plan.activations_bytes >> 20, drafts,
              plan.context);
+    if (*setup->drafts.text)
+        log_info("drafts from %s", setup->drafts.text);
+    if (setup->drafts.model)
+        log_info("drafts from %s (%s)", setup->drafts.model->name, setup->drafts.model->quant);
 }
 
 int setup_open(struct setup *setup, const struct settings *s, const char *db_path,
@@ -243,7 +256,7 @@ int setup_open(struct setup *setup, const struct settings *s, const char *db_pat
     TRY_OUT(rc, setup_open_drafts(s, setup->model, &options, &setup->drafts, e));
     TRY_OUT(rc, engine_open(setup->model, &options, &setup->engine, e));
     model_drop_weights(setup->model); /* the engine has packed them */
-    setup_drop_draft_weights(&setup->drafts);
+    setup_drop_drafts(&setup->drafts);
     TRY_OUT(rc, begin_run(setup, s, e));
     if (!quiet)
         say_plan(setup);

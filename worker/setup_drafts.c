@@ -39,9 +39,17 @@ int setup_choose_speculation(const struct settings *s, unsigned *out, struct err
     return 0;
 }
 
-static int open_model(const struct settings *s, struct model **out, struct err *e)
+static int open_heads(const struct settings *s, const struct model *m, struct setup_drafts *d,
+                      struct err *e)
 {
-    const int rc = model_open(s->speculation_model, out, e);
+    TRY(heads_open(s->speculation_heads, m, &d->heads, e));
+    heads_describe(d->heads, d->text, sizeof d->text);
+    return 0;
+}
+
+static int open_model(const struct settings *s, struct setup_drafts *d, struct err *e)
+{
+    const int rc = model_open(s->speculation_model, &d->model, e);
     if (rc != 0)
         err_prefix(e, "speculation.model");
     return rc;
@@ -50,26 +58,27 @@ static int open_model(const struct settings *s, struct model **out, struct err *
 int setup_open_drafts(const struct settings *s, const struct model *m,
                       struct engine_options *options, struct setup_drafts *out, struct err *e)
 {
-    (void)m;
     *out = (struct setup_drafts){0};
     if (options->speculation & SPECULATION_HEADS)
-        return ERR_SET(e, ERR_UNSUPPORTED, "%s: heads cannot be read yet",
-                       s->speculation_heads);
-    options->heads = out->heads;
+        TRY(open_heads(s, m, out, e));
     if (options->speculation & SPECULATION_MODEL)
-        TRY(open_model(s, &out->model, e));
+        TRY(open_model(s, out, e));
+    options->heads = out->heads;
     options->draft_model = out->model;
     return 0;
 }
 
-void setup_drop_draft_weights(struct setup_drafts *d)
+void setup_drop_drafts(struct setup_drafts *d)
 {
+    heads_close(d->heads);
+    d->heads = NULL;
     if (d->model)
         model_drop_weights(d->model);
 }
 
 void setup_close_drafts(struct setup_drafts *d)
 {
+    heads_close(d->heads);
     model_close(d->model);
     *d = (struct setup_drafts){0};
 }

@@ -13,10 +13,12 @@
 #include "engine/seq.h"
 #include "failing_alloc.h"
 #include "golden.h"
+#include "heads_make.h"
 
 enum { N_OUT = 80, N_JOBS = 3 };
 
 static struct model *model;
+static struct heads *heads;
 
 /* By job, for measured times may decide whose answer comes first. */
 struct outcome {
@@ -79,6 +81,7 @@ static int open_and_answer(unsigned speculation, struct outcome *out, struct err
     if (speculation != SPECULATION_OFF) {
         o.proposer.propose = NULL;
         o.speculation = speculation;
+        o.heads = heads;
         o.draft_model = model;
     }
     struct engine *eng = NULL;
@@ -144,6 +147,12 @@ static void nor_is_one_of_lookup_speculation(void **state)
     fail_each_allocation(SPECULATION_LOOKUP);
 }
 
+static void nor_is_one_of_heads(void **state)
+{
+    (void)state;
+    fail_each_allocation(SPECULATION_HEADS);
+}
+
 static void nor_is_one_of_a_draft_model(void **state)
 {
     (void)state;
@@ -154,12 +163,16 @@ static int load(void **state)
 {
     (void)state;
     model = golden_open_tiny("tiny-llama-q4_1.gguf");
+    heads = heads_make(
+        model,
+        &(struct heads_shape){.n_heads = 2, .n_blocks = 1, .n_draft = 100, .scale = 0.03125f});
     return 0;
 }
 
 static int unload(void **state)
 {
     (void)state;
+    heads_close(heads);
     model_close(model);
     return 0;
 }
@@ -169,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_allocation_is_nomem_and_never_another_answer),
         cmocka_unit_test(nor_is_one_of_lookup_speculation),
+        cmocka_unit_test(nor_is_one_of_heads),
         cmocka_unit_test(nor_is_one_of_a_draft_model),
     };
     return cmocka_run_group_tests_name("engine_alloc", tests, load, unload);
