@@ -15,7 +15,6 @@
 #include "group.h"
 #include "report/percentile.h"
 #include "setup.h"
-#include "setup_drafts.h"
 
 struct step_sample {
     size_t rows;
@@ -26,6 +25,7 @@ struct driver {
     const struct bench_jobs *jobs;
     struct bench_half *half;
     struct engine *engine;
+    struct setup_drafts drafts; /* the engine's */
     struct group_window *window;
     struct prefix_path **wanted; /* [jobs->n], of those in the window */
     size_t next;                 /* job for the window */
@@ -261,13 +261,9 @@ static int open_engine(struct driver *d, const struct model *m, const struct set
     options.kv_disk = NULL; /* what one half keeps would be the next one's gain */
     if (options.context == 0 && d->jobs->context < m->config.context)
         options.context = d->jobs->context;
-    struct setup_drafts drafts = {0};
-    int rc = setup_open_drafts(s, m, &options, &drafts, e);
-    if (rc == 0)
-        rc = engine_open(m, &options, &d->engine, e);
-    setup_close_drafts(&drafts);
-    if (rc != 0)
-        return rc;
+    TRY(setup_open_drafts(s, m, &options, &d->drafts, e));
+    TRY(engine_open(m, &options, &d->engine, e));
+    setup_drop_drafts(&d->drafts);
     d->half->step_tokens = options.step_tokens;
     d->half->chunk_tokens = engine_plan(d->engine).chunk_tokens;
     d->half->kernels = engine_kernels(d->engine)->name;
@@ -282,6 +278,7 @@ int bench_half_chunk(const struct model *m, const struct settings *s,
     const int rc = open_engine(&d, m, s, e);
     *chunk_tokens = (int64_t)half.chunk_tokens;
     engine_close(d.engine);
+    setup_close_drafts(&d.drafts);
     return rc;
 }
 
@@ -307,6 +304,7 @@ static void close_driver(struct driver *d)
     for (size_t i = 0; d->engine && d->wanted && i < d->jobs->n; i++)
         engine_unwant(d->engine, d->wanted[i]);
     engine_close(d->engine);
+    setup_close_drafts(&d->drafts);
     free(d->wanted);
     free(d->steps);
     hash_set_fini(&d->begun);

@@ -85,7 +85,7 @@ const struct command cmd_work = {
         "kv.disk kv.disk_mb kv.disk.min_tokens "
         "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.mb "
         "prefix_cache.evict "
-        "shared_attention speculation speculation.heads "
+        "shared_attention speculation speculation.heads speculation.model "
         "grouping group.open group.max_wait_s window.jobs "
         "window.tokens window.mb",
     .args_max = 0,

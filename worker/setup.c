@@ -12,7 +12,6 @@
 #include "cli.h"
 #include "io/queue_file.h"
 #include "job_parse.h"
-#include "setup_drafts.h"
 
 #define DEMO_MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -141,6 +140,8 @@ static char *describe_engine(const struct engine *eng, const struct settings *s,
         (json_int_t)s->prefix_mb);
     if (*drafts->text)
         json_object_set_new(root, "heads", json_string(drafts->text));
+    if (drafts->model)
+        json_object_set_new(root, "draft_model", json_string(drafts->model->name));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
@@ -199,10 +200,9 @@ static char *describe_counters(const struct engine *eng, const struct settings *
     return text;
 }
 
-static int begin_run(struct setup *setup, const struct settings *s,
-                     const struct setup_drafts *used, struct err *e)
+static int begin_run(struct setup *setup, const struct settings *s, struct err *e)
 {
-    char *engine_json = describe_engine(setup->engine, s, used);
+    char *engine_json = describe_engine(setup->engine, s, &setup->drafts);
     if (!engine_json)
         return ERR_SET(e, ERR_NOMEM, "no memory for the run's description");
     const struct store_run run = {
@@ -220,7 +220,7 @@ static int begin_run(struct setup *setup, const struct settings *s,
     return rc;
 }
 
-static void say_plan(const struct setup *setup, const struct setup_drafts *used)
+static void say_plan(const struct setup *setup)
 {
     const struct engine_plan plan = engine_plan(setup->engine);
     char drafts[48] = "";
@@ -232,8 +232,10 @@ static void say_plan(const struct setup *setup, const struct setup_drafts *used)
              plan.n_threads, plan.weights_bytes >> 20, plan.kv_bytes >> 20,
              plan.kv_pages * KV_PAGE_TOKENS, plan.activations_bytes >> 20, drafts,
              plan.context);
-    if (*used->text)
-        log_info("drafts from %s", used->text);
+    if (*setup->drafts.text)
+        log_info("drafts from %s", setup->drafts.text);
+    if (setup->drafts.model)
+        log_info("drafts from %s (%s)", setup->drafts.model->name, setup->drafts.model->quant);
 }
 
 int setup_open(struct setup *setup, const struct settings *s, const char *db_path,
@@ -248,20 +250,19 @@ int setup_open(struct setup *setup, const struct settings *s, const char *db_pat
 
     int rc = 0;
     struct engine_options options;
-    struct setup_drafts drafts = {0};
     TRY_OUT(rc, setup_engine_options(s, &options, e));
     /* The database first: a wrong path shows before the model is read. */
     TRY_OUT(rc, store_open(db_path, STORE_OWNER, &setup->store.store, e));
     TRY_OUT(rc, setup_open_model(s, &setup->model, e));
     TRY_OUT(rc, answer_context_init(&setup->answers, setup->model, s, setup->worker_id, e));
-    TRY_OUT(rc, setup_open_drafts(s, setup->model, &options, &drafts, e));
+    TRY_OUT(rc, setup_open_drafts(s, setup->model, &options, &setup->drafts, e));
     TRY_OUT(rc, engine_open(setup->model, &options, &setup->engine, e));
     model_drop_weights(setup->model); /* the engine has packed them */
-    TRY_OUT(rc, begin_run(setup, s, &drafts, e));
+    setup_drop_drafts(&setup->drafts);
+    TRY_OUT(rc, begin_run(setup, s, e));
     if (!quiet)
-        say_plan(setup, &drafts);
+        say_plan(setup);
 out:
-    setup_close_drafts(&drafts);
     if (rc != 0)
         setup_close(setup);
     return rc;
@@ -270,6 +271,7 @@ out:
 void setup_close(struct setup *setup)
 {
     engine_close(setup->engine);
+    setup_close_drafts(&setup->drafts);
     model_close(setup->model);
     store_close(setup->store.store);
     documents_close(setup->documents);

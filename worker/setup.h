@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "io/documents.h"
 #include "pipeline.h"
+#include "setup_drafts.h"
 #include "transport.h"
 
 /* The model of the setting, or the demo model that ops/setup fetched; free() it. */
@@ -27,6 +28,7 @@ int setup_open_documents(const struct settings *s, const struct kafka_options *k
 /* A model with its engine and a database, ready for a pipeline. */
 struct setup {
     struct model *model;
+    struct setup_drafts drafts;
     struct engine *engine;
     struct answer_context answers;
     struct shared_store store;

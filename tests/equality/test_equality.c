@@ -1,9 +1,8 @@
 /*
  * The levers never change an answer: batch, chunk, step and pool size, threads, order of
- * submission, preemption, prefix cache, eviction, shared attention, speculation and
- * kernel set against one
- * plain run (reference kernels, one sequence at a time, no cache, one thread). Tokens and text
- * are compared byte for byte; each lever must be seen to have worked.
+ * submission, preemption, prefix cache, eviction, shared attention, speculation and kernel set
+ * against one plain run (reference kernels, one sequence at a time, no cache, one thread).
+ * Tokens and text are compared byte for byte; each lever must be seen to have worked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,6 +83,7 @@ static const struct lever plain = {
 #define CACHE  .prefix_cache = true, .prefix_tokens_min = 1, .evicts_by_demand = true
 #define SHARED CACHE, .shared_attention = true
 #define LOOKUP .speculation = SPECULATION_LOOKUP, .draft_always = true
+#define MODEL  .speculation = SPECULATION_MODEL, .draft_always = true
 
 static const struct lever levers[] = {
     {"chunk 1",
@@ -244,10 +244,61 @@ static const struct lever levers[] = {
      false,
      LONGEST + N_OUT + 2 * KV_PAGE_TOKENS,
      CACHES | PREEMPTS | DRAFTS},
+    {"draft model, one after another",
+     {.n_threads = 1, .batch = 1, .step_tokens = 512, .chunk_tokens = 512, MODEL},
+     false,
+     0,
+     DRAFTS},
+    {"draft model, shared attention, chunk 16, two threads, shuffled",
+     {.n_threads = 2, .batch = 16, .step_tokens = 48, .chunk_tokens = 16, SHARED, MODEL},
+     true,
+     0,
+     CACHES | DRAFTS},
+    {"draft model, preempted, few pages",
+     {.n_threads = 1,
+      .batch = 16,
+      .step_tokens = 512,
+      .chunk_tokens = 512,
+      .draft_kv_bytes = 1 << 17,
+      MODEL},
+     false,
+     LONGEST + N_OUT + 2 * KV_PAGE_TOKENS,
+     PREEMPTS | DRAFTS},
+    {"draft model and lookup, evicted, shuffled",
+     {.n_threads = 2,
+      .batch = 16,
+      .step_tokens = 32,
+      .chunk_tokens = 16,
+      .speculation = SPECULATION_LOOKUP | SPECULATION_MODEL,
+      .draft_always = true,
+      SHARED},
+     true,
+     LONGEST + N_OUT + 2 * KV_PAGE_TOKENS,
+     CACHES | EVICTS | DRAFTS},
+    {"draft model, what pays",
+     {.n_threads = 1,
+      .batch = 8,
+      .step_tokens = 64,
+      .chunk_tokens = 64,
+      .speculation = SPECULATION_MODEL,
+      SHARED},
+     false,
+     0,
+     CACHES},
 };
 
 static const char *const models[] = {"tiny-llama-q4_1.gguf", "tiny-llama-mix.gguf",
                                      "tiny-qwen2-q8_0.gguf", "tiny-qwen3-q8_0.gguf"};
+
+/* Nearly the same, or quite. */
+static const char *draft_model_of(const char *model)
+{
+    if (strcmp(model, "tiny-llama-q4_1.gguf") == 0)
+        return "tiny-llama-q8_0.gguf";
+    return strcmp(model, "tiny-qwen2-q8_0.gguf") == 0 ? "tiny-qwen2-f32.gguf" : model;
+}
+
+static const struct model *drafting; /* the draft model of what check_model checks */
 
 /* A sanitizer looks at one model and one kernel set here; the other tests show it the rest. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -310,6 +361,7 @@ static struct answers *answer_all(const struct model *m, const char *isa, enum k
                                        .head_dim = m->config.head_dim,
                                        .type = kv};
     o.context = 256;
+    o.draft_model = drafting;
     const size_t tokens = lever->pool_tokens ? lever->pool_tokens : N_JOBS * o.context;
     o.kv_bytes = (tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS * kvpool_page_bytes(&shape);
     const struct heads_shape shape_of_heads = {
@@ -363,6 +415,8 @@ static int first_difference(const struct answers *a, const struct answers *b)
 static void check_model(const char *name, enum kv_type kv)
 {
     struct model *m = golden_open_tiny(name);
+    struct model *draft_model = golden_open_tiny(draft_model_of(name));
+    drafting = draft_model;
     const char *isas[3];
     const size_t n_isas = golden_isas(isas);
     struct answers *want = answer_all(m, "ref", kv, &plain, 42);
@@ -386,6 +440,8 @@ static void check_model(const char *name, enum kv_type kv)
         }
     }
     free(want);
+    drafting = NULL;
+    model_close(draft_model);
     model_close(m);
 }
 

@@ -81,10 +81,11 @@ static int open_and_answer(unsigned speculation, struct outcome *out, struct err
                                .context = 128,
                                .draft_tokens = 8,
                                .proposer = {.propose = propose}};
-    if (speculation) {
+    if (speculation != SPECULATION_OFF) {
         o.proposer.propose = NULL;
         o.speculation = speculation;
         o.heads = heads;
+        o.draft_model = model;
     }
     struct engine *eng = NULL;
     int worst = engine_open(model, &o, &eng, e);
@@ -108,6 +109,7 @@ static int open_and_answer(unsigned speculation, struct outcome *out, struct err
     return worst;
 }
 
+/* SPECULATION_OFF: with a proposer. */
 static void fail_each_allocation(unsigned speculation)
 {
     struct outcome good = {0};
@@ -154,6 +156,12 @@ static void nor_is_one_of_heads(void **state)
     fail_each_allocation(SPECULATION_HEADS);
 }
 
+static void nor_is_one_of_a_draft_model(void **state)
+{
+    (void)state;
+    fail_each_allocation(SPECULATION_MODEL);
+}
+
 static int load(void **state)
 {
     (void)state;
@@ -178,6 +186,7 @@ int main(void)
         cmocka_unit_test(a_failed_allocation_is_nomem_and_never_another_answer),
         cmocka_unit_test(nor_is_one_of_lookup_speculation),
         cmocka_unit_test(nor_is_one_of_heads),
+        cmocka_unit_test(nor_is_one_of_a_draft_model),
     };
     return cmocka_run_group_tests_name("engine_alloc", tests, load, unload);
 }

@@ -1,6 +1,5 @@
 #include "engine/engine.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,6 +78,8 @@ int engine_submit(struct engine *eng, const struct seq_request *req, struct err 
     struct seq *seq = NULL;
     TRY(seq_open(req, eng->options.context, &seq, e));
     int rc = eng->drafters ? drafters_begin(eng->drafters, seq, req, e) : 0;
+    if (rc == 0 && eng->draft_model)
+        rc = draft_model_begin(eng->draft_model, seq, e);
     if (rc == 0)
         rc = sched_add(eng->sched, seq, e);
     if (rc != 0) {
@@ -123,6 +124,7 @@ static void finish(struct engine *eng, struct seq *seq, enum finish_reason reaso
     sched_remove(eng->sched, seq);
     if (eng->drafters)
         drafters_end(eng->drafters, seq);
+    draft_model_end(seq);
     seq->reason = reason;
     eng->counters.preemptions += seq->n_preempted;
     if (reason != FINISH_CANCELLED) {
@@ -132,14 +134,6 @@ static void finish(struct engine *eng, struct seq *seq, enum finish_reason reaso
     }
     ASSERT(eng->n_done < eng->done_capacity);
     eng->done[eng->n_done++] = seq;
-}
-
-static void forbid_ends(const struct engine *eng, float *logits)
-{
-    const struct tokenizer *tok = eng->model->tokenizer;
-    for (size_t id = 0; id < eng->model->config.n_vocab; id++)
-        if (tokenizer_is_end(tok, (int32_t)id))
-            logits[id] = -INFINITY;
 }
 
 static bool is_plain_greedy(const struct sample_params *p)
@@ -166,11 +160,8 @@ static int32_t draw_token(struct engine *eng, const struct step_segment *segment
     const struct seq *seq = segment->seq;
     if (segment->is_greedy)
         return forward_best(eng->forward, logits_row);
-    float *logits = forward_logits(eng->forward, logits_row);
-    if (seq_n_output(seq) + n_drawn < seq->req.min_tokens)
-        forbid_ends(eng, logits);
-    return sample_token(eng->samplers[thread], &seq->req.sample, logits, seq->tokens,
-                        seq->n_prompt, seq->n_tokens + n_drawn);
+    return seq_draw_token(seq, eng->model->tokenizer, eng->samplers[thread],
+                          forward_logits(eng->forward, logits_row), n_drawn);
 }
 
 /* Of the root, then of each node that was drawn; the tokens go behind the sequence's, where

@@ -36,7 +36,7 @@ enum speculation {
     SPECULATION_OFF = 0,
     SPECULATION_LOOKUP = 1, /* prompts and answers (drafter.h) */
     SPECULATION_HEADS = 2,  /* networks beside the model (medusa.h) */
-    SPECULATION_MODEL = 4,  /* a smaller model */
+    SPECULATION_MODEL = 4,  /* a smaller model (draft_model.h) */
 };
 
 struct engine_options {
@@ -59,7 +59,12 @@ struct engine_options {
     bool whole_prompts;        /* no chunks: a prompt runs alone until it is done */
     unsigned speculation;      /* bits of enum speculation (drafters.h) */
     const struct heads *heads; /* with SPECULATION_HEADS; borrowed until engine_open ends */
-    bool draft_always;         /* whatever it costs, for tests */
+    /* With SPECULATION_MODEL; its vocabulary is that of the model. Borrowed, and outlives the
+     * engine; may drop its weights after engine_open. */
+    const struct model *draft_model;
+    size_t draft_kv_bytes; /* of its KV pool; 0: as many pages as the KV pool has, at most an
+                              eighth of the machine's memory */
+    bool draft_always;     /* whatever it costs, for tests */
     struct draft_proposer proposer; /* drafts in its place, whatever it costs; its propose NULL:
                                        does not */
     size_t draft_tokens; /* rows for drafts, besides step_tokens; 0: one sequence's at most, or

@@ -2,6 +2,7 @@
 #ifndef SHEAF_ENGINE_INT_H
 #define SHEAF_ENGINE_INT_H
 
+#include "engine/draft_model.h"
 #include "engine/drafters.h"
 #include "engine/engine.h"
 #include "engine/forward.h"
@@ -21,10 +22,11 @@ struct engine {
     struct prefix_tree *prefixes;
     struct kv_disk *disk; /* or NULL */
     struct sched *sched;
-    struct drafters *drafters;      /* or NULL: no speculation, or another's proposer */
-    struct spec_time decoding_time; /* at start, for them */
-    struct spec *spec;              /* or NULL: no speculation */
-    size_t drafts_bytes;            /* of the drafters, at most */
+    struct drafters *drafters;       /* or NULL: no speculation, or another's proposer */
+    struct draft_model *draft_model; /* or NULL: it has no part in it */
+    struct spec_time decoding_time;  /* at start, for both */
+    struct spec *spec;               /* or NULL: no speculation */
+    size_t drafts_bytes;             /* of it, at most */
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
     struct step_plan plan;

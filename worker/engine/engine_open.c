@@ -9,6 +9,7 @@
 #include "engine/calibrate.h"
 #include "engine/engine_int.h"
 #include "engine/memory.h"
+#include "model/vocab_match.h"
 
 static size_t online_cpus(void)
 {
@@ -93,7 +94,8 @@ static struct drafters_options drafters_options(const struct engine *eng)
 static size_t drafts_bytes(const struct engine *eng)
 {
     const struct drafters_options o = drafters_options(eng);
-    return drafts(&eng->options) ? drafters_bytes_max(&o) : 0;
+    const size_t model = eng->draft_model ? draft_model_bytes(eng->draft_model) : 0;
+    return (drafts(&eng->options) ? drafters_bytes_max(&o) : 0) + model;
 }
 
 /* Memory is taken without being reserved, so too much of it would be found out by the kernel's
@@ -204,6 +206,64 @@ static int calibrate(struct engine *eng, struct err *e)
                               &eng->decoding_time, e);
 }
 
+static size_t draft_pages(const struct engine *eng)
+{
+    const struct engine_options *o = &eng->options;
+    const struct model_config *c = &o->draft_model->config;
+    const struct kvpool_shape shape = {.n_layers = c->n_layers,
+                                       .n_kv_heads = c->n_kv_heads,
+                                       .head_dim = c->head_dim,
+                                       .type = o->kv_type};
+    const size_t page_bytes = kvpool_page_bytes(&shape);
+    const size_t affordable = memory_machine_bytes() / 8 / page_bytes;
+    size_t n = kvpool_pages(eng->kvpool);
+    if (o->draft_kv_bytes > 0)
+        n = o->draft_kv_bytes / page_bytes;
+    else if (affordable > 0)
+        n = size_min(n, affordable);
+    return size_max(n, 1);
+}
+
+enum { DRAFT_PREFILL_ROWS_MAX = 256 }; /* of a step */
+/* A guess is not worth less than a good part of what it costs: a pass of the draft model. */
+static const double GUESS_P_MIN = 0.2, GUESS_P_MIN_MAX = 0.9, GUESS_P_ALWAYS = 1e-9;
+
+static double guess_p_min(const struct engine_options *o, const struct model *target)
+{
+    const double cost = (double)o->draft_model->file_bytes / (double)target->file_bytes;
+    if (o->draft_always)
+        return GUESS_P_ALWAYS;
+    if (cost < GUESS_P_MIN)
+        return GUESS_P_MIN;
+    return cost < GUESS_P_MIN_MAX ? cost : GUESS_P_MIN_MAX;
+}
+
+static int open_draft_model(struct engine *eng, struct err *e)
+{
+    const struct engine_options *o = &eng->options;
+    if (!drafts(o) || !(o->speculation & SPECULATION_MODEL))
+        return 0;
+    ASSERT(o->draft_model);
+    TRY(vocab_match(eng->model->tokenizer, o->draft_model->tokenizer, e));
+    const struct draft_model_options options = {
+        .model = o->draft_model,
+        .kernels = &eng->kernels,
+        .threads = eng->threads,
+        .activations = o->activations,
+        .kv_type = o->kv_type,
+        .n_seqs_max = o->batch,
+        .context = o->context,
+        .n_pages = draft_pages(eng),
+        .prefill_rows = size_min(o->chunk_tokens, DRAFT_PREFILL_ROWS_MAX),
+        .prefix_cache = o->prefix_cache,
+        .shared_attention = o->shared_attention,
+        .prefix_tokens_min = o->prefix_tokens_min,
+        .p_min = guess_p_min(o, eng->model),
+    };
+    TRY(draft_model_open(&options, &eng->draft_model, e));
+    return check_memory(eng, forward_bytes(eng->forward), e);
+}
+
 /* Of decoding's time, for drafts that are then not worth computing. */
 static const double VAIN_SHARE = 0.01;
 
@@ -221,8 +281,10 @@ static int open_spec(struct engine *eng, struct err *e)
     if (drafts(o)) {
         const struct drafters_options drafters = drafters_options(eng);
         TRY(drafters_open(&drafters, &eng->drafters, e));
-        eng->drafts_bytes = drafters_bytes_max(&drafters);
+        eng->drafts_bytes = drafts_bytes(eng);
         spec.n_proposers = drafters_proposers(eng->drafters, spec.proposers);
+        if (eng->draft_model)
+            spec.proposers[spec.n_proposers++] = draft_model_proposer(eng->draft_model);
         spec.time = o->draft_always ? NULL : &eng->decoding_time;
     }
     return spec_open(&spec, eng->prefixes, eng->kvpool, &eng->spec, e);
@@ -245,6 +307,7 @@ static int open_parts(struct engine *eng, struct err *e)
                                         .chunk_tokens = o->chunk_tokens,
                                         .whole_prompts = o->whole_prompts};
     TRY(sched_open(&limits, eng->prefixes, &eng->sched, e));
+    TRY(open_draft_model(eng, e));
     TRY(open_spec(eng, e));
     eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
     eng->samplers = calloc(o->n_threads, sizeof eng->samplers[0]);
@@ -295,6 +358,7 @@ void engine_close(struct engine *eng)
     forward_close(eng->forward);
     spec_close(eng->spec);
     drafters_close(eng->drafters);
+    draft_model_close(eng->draft_model);
     sched_close(eng->sched);
     prefix_close(eng->prefixes);
     kv_disk_close(eng->disk);

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "engine/draft_model.h"
 #include "engine/drafter.h"
 
 size_t seq_pages_for(size_t n_positions)
@@ -76,6 +77,8 @@ void seq_close(struct seq *seq)
         return;
     ASSERT(seq->n_pages == 0);
     ASSERT(!seq->path);
+    drafter_close(seq->drafter);
+    draft_model_end(seq);
     if (seq->stops)
         for (size_t i = 0; i < seq->req.n_stops; i++)
             free(seq->stops[i]);
@@ -86,7 +89,6 @@ void seq_close(struct seq *seq)
     free(seq->tokens);
     free(seq->pages);
     buf_fini(&seq->text);
-    drafter_close(seq->drafter);
     free(seq->heads);
     free(seq);
 }

@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "engine/prefix.h"
 
+struct draft_twin;
 struct drafter;
 struct head_seq;
 
@@ -53,6 +54,7 @@ struct seq {
 
     struct drafter *drafter; /* of lookup speculation, or NULL */
     struct head_seq *heads;  /* of speculation by heads, or NULL */
+    struct draft_twin *twin; /* in the draft model (draft_model.h), or NULL */
 
     struct buf text; /* decoded output */
     bool text_start; /* of tokenizer_next_piece */

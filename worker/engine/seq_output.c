@@ -1,8 +1,25 @@
 #include "engine/seq_output.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "engine/stop.h"
+
+static void forbid_ends(const struct tokenizer *tok, float *logits)
+{
+    for (size_t id = 0; id < tokenizer_vocab_size(tok); id++)
+        if (tokenizer_is_end(tok, (int32_t)id))
+            logits[id] = -INFINITY;
+}
+
+int32_t seq_draw_token(const struct seq *seq, const struct tokenizer *tok,
+                       struct sampler *sampler, float *logits, size_t n_drawn)
+{
+    if (seq_n_output(seq) + n_drawn < seq->req.min_tokens)
+        forbid_ends(tok, logits);
+    return sample_token(sampler, &seq->req.sample, logits, seq->tokens, seq->n_prompt,
+                        seq->n_tokens + n_drawn);
+}
 
 /* Adds the token's text; returns how many bytes came. */
 static size_t append_text(const struct tokenizer *tok, struct seq *seq, int32_t token)

@@ -1,9 +1,16 @@
-/* A drawn token joins its sequence: the text grows, and it may be the end. */
+/* Drawing a sequence's next token; and it joins the sequence: the text grows, and it may be the
+ * end. */
 #ifndef SHEAF_SEQ_OUTPUT_H
 #define SHEAF_SEQ_OUTPUT_H
 
+#include "engine/sample.h"
 #include "engine/seq.h"
 #include "model/tokenizer.h"
+
+/* From the logits behind its tokens and n_drawn more, which stand behind them in seq->tokens;
+ * the logits are changed in place. */
+int32_t seq_draw_token(const struct seq *seq, const struct tokenizer *tok,
+                       struct sampler *sampler, float *logits, size_t n_drawn);
 
 /* True when the sequence ends with this token; *reason says why. FINISH_CANCELLED with
  * !buf_ok(&seq->text): there was no memory for its text. */
