@@ -169,6 +169,11 @@ static void look_up(void *ctx, const struct seq *seq, size_t n_max, struct draft
     drafter_propose(seq->drafter, &limits, out);
 }
 
+struct spec_stats *drafters_stats(struct drafters *d)
+{
+    return &d->stats;
+}
+
 size_t drafters_proposers(struct drafters *d, struct draft_proposer out[DRAFT_PROPOSERS_MAX])
 {
     size_t n = 0;

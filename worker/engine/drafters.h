@@ -20,6 +20,7 @@
 #include "engine/draft.h"
 #include "engine/pool.h"
 #include "engine/seq.h"
+#include "engine/spec_stats.h"
 
 struct drafters;
 
@@ -47,6 +48,9 @@ void drafters_end(struct drafters *d, struct seq *seq);
 
 /* The hidden state behind the last norm, [D], that the sequence's last token was drawn from. */
 void drafters_note_hidden(struct drafters *d, struct seq *seq, const float *hidden);
+
+/* How sure they all are, for tests. */
+struct spec_stats *drafters_stats(struct drafters *d);
 
 /* One for each kind of source that was opened; returns how many. */
 size_t drafters_proposers(struct drafters *d, struct draft_proposer out[DRAFT_PROPOSERS_MAX]);

@@ -93,13 +93,12 @@ static struct rows output_rows(const struct medusa_options *o, size_t head)
                : tied_rows(o->heads, &o->model->output);
 }
 
-/* Tied heads that stand side by side are one product. */
+/* Neighbours over the same weights, as tied heads are, are one product. */
 static void lay_outputs(struct layout *l, const struct medusa_options *o, struct medusa *md)
 {
     md->n_outputs = 0;
     for (size_t i = 0; i < md->n_heads; i++) {
-        const bool is_tied = !o->heads->heads[i].output;
-        if (is_tied && i > 0 && !o->heads->heads[i - 1].output) {
+        if (i > 0 && o->heads->heads[i].output == o->heads->heads[i - 1].output) {
             md->outputs[md->n_outputs - 1].n_heads++;
             continue;
         }
