@@ -256,12 +256,14 @@ static void run_backward(const struct heads_math *m, const struct pass *p)
 {
     const size_t dim = m->o.dim;
     multiply(m, &m->output_back, p->logits, p->n, p->dx, dim);
+    for (size_t k = 0; k < p->n * dim; k++) {
+        const float a = p->a[k], sigmoid = p->sigmoid[k];
+        p->dx[k] *= sigmoid * (1 + a * (1 - sigmoid));
+    }
     float *da = m->da + p->head * dim * m->n + p->begin;
-    for (size_t i = 0; i < p->n; i++)
-        for (size_t k = 0; k < dim; k++) {
-            const float a = p->a[i * dim + k], s = p->sigmoid[i * dim + k];
-            da[k * m->n + i] = p->dx[i * dim + k] * (s * (1 + a * (1 - s)));
-        }
+    for (size_t k = 0; k < dim; k++)
+        for (size_t i = 0; i < p->n; i++)
+            da[k * m->n + i] = p->dx[i * dim + k];
 }
 
 static void pass_item(void *ctx, size_t item, size_t thread)
@@ -281,8 +283,8 @@ static void turn_item(void *ctx, size_t item, size_t thread)
     struct heads_math *m = ctx;
     const size_t dim = m->o.dim, begin = item * OUT_BLOCK;
     const size_t end = size_min(begin + OUT_BLOCK, dim);
-    for (size_t i = 0; i < m->n; i++)
-        for (size_t k = begin; k < end; k++)
+    for (size_t k = begin; k < end; k++)
+        for (size_t i = 0; i < m->n; i++)
             m->columns[k * m->n + i] = m->rows[i * dim + k];
     pack_block(&m->batch, m->columns, begin);
 }
