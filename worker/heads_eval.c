@@ -104,7 +104,9 @@ int heads_eval(const struct cli *cli, const struct model *m, struct err *e)
     signals_install();
     int rc = heads_open(cli->heads, m, &heads, e);
     if (rc == 0)
-        rc = heads_examples_make(cli, m, &examples, e);
+        rc = heads_examples_read(cli, m, &examples, e);
+    if (rc == 0)
+        rc = heads_examples_run(cli, m, &examples, e);
     struct evaluation v = {.heads = heads, .set = &examples.set};
     if (rc == 0)
         rc = measure(&v, cli, m, e);

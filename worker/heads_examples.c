@@ -97,21 +97,26 @@ static int fill_set(const struct cli *cli, const struct model *m, const struct c
     return rc;
 }
 
-int heads_examples_make(const struct cli *cli, const struct model *m,
+int heads_examples_read(const struct cli *cli, const struct model *m,
                         struct heads_examples *out, struct err *e)
 {
     *out = (struct heads_examples){0};
-    struct corpus c = {0};
-    int rc = read_corpus(cli, m, &c, e);
+    int rc = read_corpus(cli, m, &out->corpus, e);
     if (rc == 0)
-        rc = corpus_sha256(&c, out->corpus_sha256, e);
-    if (rc == 0)
-        rc = fill_set(cli, m, &c, &out->set, e);
-    corpus_fini(&c);
+        rc = corpus_sha256(&out->corpus, out->corpus_sha256, e);
+    if (rc != 0)
+        heads_examples_fini(out);
     return rc;
+}
+
+int heads_examples_run(const struct cli *cli, const struct model *m, struct heads_examples *x,
+                       struct err *e)
+{
+    return fill_set(cli, m, &x->corpus, &x->set, e);
 }
 
 void heads_examples_fini(struct heads_examples *x)
 {
+    corpus_fini(&x->corpus);
     hidden_set_fini(&x->set);
 }

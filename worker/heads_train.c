@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "heads_examples.h"
 #include "heads_table.h"
@@ -52,6 +53,15 @@ static int check_options(const struct cli *cli, struct err *e)
     return 0;
 }
 
+/* Found out now, not after minutes of work. */
+static int check_output(const char *path, struct err *e)
+{
+    struct file_replacement probe;
+    TRY(file_replace_begin(path, &probe, e));
+    file_replace_abandon(&probe);
+    return 0;
+}
+
 /* Of all that another training could differ in. Threads and kernels change nothing. */
 static int identify(struct training *t, struct err *e)
 {
@@ -71,7 +81,6 @@ static int identify(struct training *t, struct err *e)
 static int open_trainer(struct training *t, struct err *e)
 {
     const struct cli *cli = t->cli;
-    TRY(identify(t, e));
     TRY(draft_vocab_choose(&t->examples.set, t->model->config.n_vocab, (size_t)cli->draft_vocab,
                            &t->vocab, e));
     TRY(draft_vocab_output(&t->vocab, t->model, &t->output, e));
@@ -157,7 +166,11 @@ static int run(struct training *t, struct err *e)
         t->state_path = NULL;
         return ERR_SET(e, ERR_NOMEM, "no memory for a file name");
     }
-    TRY(heads_examples_make(t->cli, t->model, &t->examples, e));
+    TRY(check_output(t->cli->output, e));
+    TRY(heads_examples_read(t->cli, t->model, &t->examples, e));
+    TRY(identify(t, e));
+    TRY(trainer_check_state(t->state_path, t->identity, e));
+    TRY(heads_examples_run(t->cli, t->model, &t->examples, e));
     TRY(open_trainer(t, e));
     TRY(run_steps(t, e));
     return write_heads(t, e);

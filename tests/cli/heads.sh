@@ -114,6 +114,9 @@ code_is 2
 err_has 'usage: sheaf heads train --jobs FILE -o'
 run sheaf heads train --model "$tiny" --jobs none.txt -o no.gguf
 code_is 66
+run train -o nowhere/no.gguf
+code_is 74
+err_has 'nowhere/no.gguf: no file can be made in its folder'
 run train -o no.gguf --head-count 9
 code_is 78
 err_has 'head-count 9 is outside 1\.\.8'
@@ -149,7 +152,8 @@ run sheaf heads train --jobs night.db -o moved.gguf --epochs 1 --head-count 1
 code_is 66
 err_has 'in.jsonl'
 err_has 'input names another'
-run sheaf heads train --jobs night.db --input moved.jsonl -o moved.gguf --epochs 1 --head-count 1
+run sheaf heads train --jobs night.db --input moved.jsonl -o moved.gguf --epochs 1 \
+    --head-count 1
 code_is 0
 err_has '3 job lines have no answer there'
 same night.gguf moved.gguf

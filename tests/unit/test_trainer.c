@@ -247,6 +247,9 @@ static void states_of_others_and_damaged_ones_are_refused(void **state)
     float *want = params_of(t);
     bool found;
     struct err e = {0};
+    assert_int_equal(trainer_check_state("/nowhere/state", IDENTITY, NULL), 0);
+    assert_int_equal(trainer_check_state(path, IDENTITY, NULL), 0);
+    assert_int_equal(trainer_check_state(path, OTHER, NULL), ERR_STATE);
     assert_int_equal(trainer_load(t, path, OTHER, &found, &e), ERR_STATE);
     assert_non_null(strstr(e.text, "other texts, options or another model"));
     FILE *in = fopen(path, "rb");

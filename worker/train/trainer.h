@@ -64,4 +64,7 @@ int trainer_save(const struct trainer *t, const char *path, const char *identity
 int trainer_load(struct trainer *t, const char *path, const char *identity, bool *found,
                  struct err *e);
 
+/* Before there is a trainer: no state, or one of this training; ERR_STATE, ERR_FORMAT. */
+int trainer_check_state(const char *path, const char *identity, struct err *e);
+
 #endif

@@ -61,28 +61,37 @@ int trainer_save(const struct trainer *t, const char *path, const char *identity
     return rc;
 }
 
-static int check_bytes(const struct trainer *t, const char *path, const char *identity,
-                       const char *bytes, size_t length, struct err *e)
+static int check_head(const char *path, const char *identity, const char *bytes, size_t length,
+                      struct err *e)
 {
-    char hex[SHA256_HEX_BYTES];
-    uint64_t numbers[2];
-    if (length < HEAD_BYTES + HEX || memcmp(bytes, MAGIC, MAGIC_BYTES) != 0)
+    if (length < HEAD_BYTES || memcmp(bytes, MAGIC, MAGIC_BYTES) != 0)
         return ERR_SET(e, ERR_FORMAT, "%s is no state of a training; delete it to begin anew",
                        path);
-    memcpy(numbers, bytes + MAGIC_BYTES + HEX, sizeof numbers);
     if (memcmp(bytes + MAGIC_BYTES, identity, HEX) != 0)
         return ERR_SET(e, ERR_STATE,
                        "%s is of a training with other texts, options or another model; delete "
                        "it to begin anew, or choose another output",
                        path);
+    return 0;
+}
+
+static int check_bytes(const struct trainer *t, const char *path, const char *identity,
+                       const char *bytes, size_t length, struct err *e)
+{
+    char hex[SHA256_HEX_BYTES];
+    uint64_t numbers[2];
+    TRY(check_head(path, identity, bytes, length, e));
+    memcpy(numbers, bytes + MAGIC_BYTES + HEX, sizeof numbers);
+    if (length != HEAD_BYTES + 3 * t->n_params * sizeof(float) + HEX)
+        return ERR_SET(e, ERR_FORMAT, "%s is damaged; delete it to begin anew", path);
     TRY(sha256_hex(bytes, length - HEX, hex, e));
     if (memcmp(bytes + length - HEX, hex, HEX) != 0 || numbers[1] != t->n_params ||
-        length != HEAD_BYTES + 3 * t->n_params * sizeof(float) + HEX || numbers[0] > t->n_steps)
+        numbers[0] > t->n_steps)
         return ERR_SET(e, ERR_FORMAT, "%s is damaged; delete it to begin anew", path);
     return 0;
 }
 
-/* A file of another size is not read: it is of no such training. */
+/* The first of the wanted bytes; how many are there is said by *length. */
 static int read_bytes(const char *path, size_t wanted, char **out, size_t *length,
                       struct err *e)
 {
@@ -98,17 +107,35 @@ static int read_bytes(const char *path, size_t wanted, char **out, size_t *lengt
     return rc;
 }
 
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0 || errno != ENOENT;
+}
+
+int trainer_check_state(const char *path, const char *identity, struct err *e)
+{
+    if (!is_there(path))
+        return 0;
+    char *bytes = NULL;
+    size_t length;
+    int rc = read_bytes(path, HEAD_BYTES, &bytes, &length, e);
+    if (rc == 0)
+        rc = check_head(path, identity, bytes, length, e);
+    free(bytes);
+    return rc;
+}
+
 int trainer_load(struct trainer *t, const char *path, const char *identity, bool *found,
                  struct err *e)
 {
     ASSERT(strlen(identity) == HEX);
-    *found = access(path, F_OK) == 0 || errno != ENOENT;
+    *found = is_there(path);
     if (!*found)
         return 0;
     const size_t floats = 3 * t->n_params * sizeof(float);
     char *bytes = NULL;
     size_t length;
-    int rc = read_bytes(path, HEAD_BYTES + floats + HEX, &bytes, &length, e);
+    int rc = read_bytes(path, HEAD_BYTES + floats + HEX + 1, &bytes, &length, e);
     if (rc == 0)
         rc = check_bytes(t, path, identity, bytes, length, e);
     if (rc == 0) {
