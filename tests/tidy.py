@@ -23,10 +23,11 @@ ROOMS = {
     "kernels": ["worker/base"],
     "worker/model": ["worker/base", "kernels"],
     "worker/engine": ["worker/base", "worker/model", "kernels"],
+    "worker/train": ["worker/base", "worker/model", "worker/engine", "kernels"],
     "worker/io": ["worker/base", "schema", "jobs"],
     "worker/report": ["worker/base", "worker/io"],
     "worker": ["worker/base", "schema", "jobs", "kernels", "worker/model", "worker/engine",
-               "worker/io", "worker/report"],
+               "worker/train", "worker/io", "worker/report"],
 }
 INCLUDE_FOLDERS = ["worker", ".", "jobs", "kernels"]
 

@@ -39,6 +39,13 @@ enum option_id {
     OPT_REPEATS,
     OPT_SWEEP,
     OPT_LIFT,
+    OPT_JOBS,
+    OPT_HEADS,
+    OPT_HEAD_COUNT,
+    OPT_DRAFT_VOCAB,
+    OPT_EPOCHS,
+    OPT_POSITIONS,
+    OPT_ALL,
     OPT_SET,
     OPT_CONFIG,
     OPT_BROKERS,
@@ -72,6 +79,16 @@ static const struct common_option common_options[OPT_COUNT] = {
     [OPT_SWEEP] = {CLI_LEVERS, "sweep", 0, NULL, "measure step budgets instead of off and on"},
     [OPT_LIFT] = {CLI_LIFT, "lift-documents", 0, NULL,
                   "send long documents once, and refer to them"},
+    [OPT_JOBS] = {CLI_HEADS, "jobs", 0, "FILE",
+                  "database of past runs, file of job lines, or text"},
+    [OPT_HEADS] = {CLI_HEADS, "heads", 0, "FILE", "heads that are measured"},
+    [OPT_HEAD_COUNT] = {CLI_HEADS, "head-count", 0, "N", "heads that are trained (default 3)"},
+    [OPT_DRAFT_VOCAB] = {CLI_HEADS, "draft-vocab", 0, "N",
+                         "tokens that they know of at most (default 8192)"},
+    [OPT_EPOCHS] = {CLI_HEADS, "epochs", 0, "N", "times that training goes over the texts"},
+    [OPT_POSITIONS] = {CLI_HEADS, "positions", 0, "N",
+                       "tokens of text at most (default 150000)"},
+    [OPT_ALL] = {CLI_HEADS, "all", 0, NULL, "measure on all texts, not only those held out"},
     [OPT_SET] = {0, "set", 'X', "KEY=VALUE", "a setting (sheaf.KEY) or a librdkafka property"},
     [OPT_CONFIG] = {0, "config", 'F', "FILE",
                     "settings and librdkafka properties, KEY=VALUE a line"},
@@ -249,6 +266,13 @@ static int apply_common(struct cli *cli, enum option_id id, const char *value, s
     case OPT_EXPERIMENT: cli->experiment = value; return 0;
     case OPT_REPEATS: return parse_number("repeats", value, &cli->repeats, e);
     case OPT_SWEEP: cli->sweep = true; return 0;
+    case OPT_JOBS: cli->jobs = value; return 0;
+    case OPT_HEADS: cli->heads = value; return 0;
+    case OPT_HEAD_COUNT: return parse_number("head-count", value, &cli->head_count, e);
+    case OPT_DRAFT_VOCAB: return parse_number("draft-vocab", value, &cli->draft_vocab, e);
+    case OPT_EPOCHS: return parse_number("epochs", value, &cli->epochs, e);
+    case OPT_POSITIONS: return parse_number("positions", value, &cli->positions, e);
+    case OPT_ALL: cli->all_positions = true; return 0;
     case OPT_SET: return settings_set_pair(s, value, e);
     case OPT_CONFIG: return 0; /* read before the flags */
     case OPT_BROKERS: return settings_set(s, settings_find("brokers"), value, e);
@@ -458,7 +482,11 @@ int cli_main(int argc, char **argv)
                           .partitions = 4,
                           .prompt_tokens = -1,
                           .answer_tokens = 64,
-                          .repeats = 5};
+                          .repeats = 5,
+                          .head_count = 3,
+                          .draft_vocab = 8192,
+                          .epochs = 3,
+                          .positions = 150000};
         return run_command(&cli, argc - 1, argv + 1);
     }
     refuse_command(argv[1]);

@@ -33,6 +33,7 @@ enum cli_takes {
     CLI_PROMPT_TOKENS = 1 << 10, /* --prompt-tokens N, --answer-tokens N */
     CLI_LEVERS = 1 << 11,        /* --lever, --experiment, --repeats, --sweep */
     CLI_LIFT = 1 << 12,          /* --lift-documents */
+    CLI_HEADS = 1 << 13,         /* --jobs, --positions and more of sheaf heads */
 };
 
 struct cli {
@@ -47,6 +48,10 @@ struct cli {
     const char *lever, *experiment;
     int64_t repeats;
     bool sweep;
+    const char *jobs; /* what heads are trained or measured on */
+    const char *heads;
+    int64_t head_count, draft_vocab, epochs, positions;
+    bool all_positions;
     const char *const *args; /* what is no option */
     size_t n_args;
 };

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "cli.h"
 #include "io/queue_file.h"
 #include "job_parse.h"
@@ -94,6 +96,14 @@ static int choose_formats(const struct settings *s, struct engine_options *out, 
     out->evicts_by_demand = is_demand;
     out->activations = is_int8 ? ACT_INT8 : ACT_F32;
     return 0;
+}
+
+size_t setup_threads(const struct settings *s)
+{
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    if (s->threads > 0)
+        return (size_t)s->threads;
+    return online < 1 ? 1 : size_min((size_t)online, ENGINE_THREADS_MAX);
 }
 
 int setup_engine_options(const struct settings *s, struct engine_options *out, struct err *e)

@@ -13,6 +13,7 @@
 /* The model of the setting, or the demo model that ops/setup fetched; free() it. */
 char *setup_model_path(const struct settings *s);
 int setup_open_model(const struct settings *s, struct model **out, struct err *e);
+size_t setup_threads(const struct settings *s); /* of the setting, or one per CPU */
 int setup_engine_options(const struct settings *s, struct engine_options *out, struct err *e);
 
 struct file_line;

@@ -11,6 +11,7 @@
 #include <sqlite3.h>
 
 #include "base/rng.h"
+#include "report/answers.h"
 #include "report/percentile.h"
 #include "report/report.h"
 #include "report/table.h"
@@ -392,6 +393,44 @@ static void runs_are_listed_in_order(void **state)
     store_close(s);
 }
 
+struct told {
+    size_t n, n_files;
+    char first[65], last[64];
+};
+
+static int keep_told(void *ctx, const struct report_answer *answer, struct err *e)
+{
+    struct told *t = ctx;
+    t->n++;
+    t->n_files += answer->is_file;
+    if (t->n == 1)
+        snprintf(t->first, sizeof t->first, "%s", answer->payload_sha256);
+    snprintf(t->last, sizeof t->last, "%.*s", (int)answer->length, answer->text);
+    return t->n == 3 ? ERR_SET(e, ERR_LIMIT, "three are enough") : 0;
+}
+
+static void answers_are_told_of_with_their_payload_until_one_says_no(void **state)
+{
+    struct store *s = open_store(state);
+    static struct made made[3];
+    struct told told = {0};
+    for (int i = 0; i < 3; i++) { /* a line, a record, and a failure, which is no answer */
+        if (i < 2)
+            make_result(&made[i], "in.jsonl", i == 0, 7 + i);
+        else
+            make_failure(&made[i], "in.jsonl", true, 9, "invalid_json_line");
+        put(s, &made[i]);
+    }
+    assert_int_equal(report_answers(s, keep_told, &told, NULL), 0);
+    assert_int_equal(told.n, 2);
+    assert_int_equal(told.n_files, 1);
+    assert_string_equal(told.first + 60, "0007");
+    assert_string_equal(told.last, "answer 8");
+    told.n = 1; /* the second of them is its third */
+    assert_int_equal(report_answers(s, keep_told, &told, NULL), ERR_LIMIT);
+    store_close(s);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
@@ -408,6 +447,7 @@ int main(void)
         IN_FOLDER(results_come_in_four_forms),
         IN_FOLDER(an_answer_cannot_steer_the_terminal),
         IN_FOLDER(runs_are_listed_in_order),
+        IN_FOLDER(answers_are_told_of_with_their_payload_until_one_says_no),
     };
     return cmocka_run_group_tests_name("report", tests, NULL, NULL);
 }
