@@ -5,7 +5,8 @@
  * The lock is held while trackers are read or changed, never across a call that waits.
  *
  * Commits: one at a time, so that a late answer cannot bring an older watermark. A failed one
- * is only logged; the next one carries the same watermarks or higher ones.
+ * is only logged; the next one carries the same watermarks or higher ones. With a watermark
+ * goes what is settled above it (offset_metadata.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -45,17 +46,32 @@ fetch_committed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *p
     return NULL;
 }
 
+/* What is committed of a partition and could be read. */
+static void read_committed(const rd_kafka_topic_partition_t *found, struct offset_bits *out)
+{
+    *out = (struct offset_bits){.base = -1};
+    if (!found || found->err != RD_KAFKA_RESP_ERR_NO_ERROR || found->offset < 0)
+        return;
+    const char *why =
+        offset_metadata_decode(found->metadata, found->metadata_size, found->offset, out);
+    if (why)
+        log_warn("Kafka: %s [%d]: what is settled above offset %lld is not known, for of the "
+                 "text committed beside it %s; jobs behind it may be answered again",
+                 found->topic, (int)found->partition, (long long)found->offset, why);
+}
+
 /* found: the element of the list of committed offsets, or NULL when they are not known. Then
  * librdkafka reads them itself when it begins to fetch. */
 static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
                       const rd_kafka_topic_partition_t *found, struct err *e)
 {
     const bool is_known = found && found->err == RD_KAFKA_RESP_ERR_NO_ERROR;
-    const int64_t committed = is_known && found->offset >= 0 ? found->offset : -1;
+    struct offset_bits committed;
+    read_committed(found, &committed);
     int64_t start;
     pthread_mutex_lock(&s->lock);
     const int code = kafka_partitions_assign(&s->partitions, part->topic, part->partition,
-                                             committed, &start, e);
+                                             &committed, &start, e);
     pthread_mutex_unlock(&s->lock);
     TRY(code);
     if (start >= 0)
@@ -134,33 +150,62 @@ void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
     revoke(s);
 }
 
-/* The watermarks that are ahead of what is committed; NULL when there are none. */
-static rd_kafka_topic_partition_list_t *collect_watermarks(struct kafka_source *s)
+/* Without memory for the text the offset goes alone, which is safe. */
+static void add_settled(rd_kafka_topic_partition_list_t *list, const struct kafka_partition *p)
+{
+    rd_kafka_topic_partition_t *part = rd_kafka_topic_partition_list_add(list, p->topic, p->id);
+    struct offset_bits settled;
+    char text[OFFSET_METADATA_MAX + 1];
+    offset_tracker_settled(&p->tracker, &settled);
+    part->offset = settled.base;
+    const size_t length = offset_metadata_encode(&settled, text);
+    if (length > 0 && (part->metadata = strdup(text)))
+        part->metadata_size = length;
+}
+
+/* What is settled and not committed; NULL when nothing is. */
+static rd_kafka_topic_partition_list_t *collect_settled(struct kafka_source *s)
 {
     rd_kafka_topic_partition_list_t *list = NULL;
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->partitions.n; i++) {
-        const struct kafka_partition *p = s->partitions.items[i];
+        struct kafka_partition *p = s->partitions.items[i];
         if (!kafka_partition_is_commit_due(p))
             continue;
         if (!list)
             list = rd_kafka_topic_partition_list_new((int)s->partitions.n);
-        rd_kafka_topic_partition_list_add(list, p->topic, p->id)->offset = p->tracker.watermark;
+        add_settled(list, p);
+        p->is_changed = false;
     }
     s->n_settled_uncommitted = 0;
     pthread_mutex_unlock(&s->lock);
     return list;
 }
 
+/* What was not committed is to be sent again. */
+static void mark_changed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *list)
+{
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < list->cnt; i++) {
+        struct kafka_partition *p = kafka_partitions_find(&s->partitions, list->elems[i].topic,
+                                                          list->elems[i].partition);
+        if (p)
+            p->is_changed = true;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void begin_commit(struct kafka_source *s)
 {
     s->committed_us = clock_mono_us();
-    rd_kafka_topic_partition_list_t *list = collect_watermarks(s);
+    rd_kafka_topic_partition_list_t *list = collect_settled(s);
     if (!list)
         return;
     const rd_kafka_resp_err_t code = rd_kafka_commit_queue(s->rk, list, s->commits, NULL, NULL);
     s->is_committing = code == RD_KAFKA_RESP_ERR_NO_ERROR;
     s->commit_code = code;
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        mark_changed(s, list);
     rd_kafka_topic_partition_list_destroy(list);
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
         kafka_error_log_line(&s->error_log, code, "offsets were not committed");
@@ -176,10 +221,13 @@ static void read_outcome(struct kafka_source *s, rd_kafka_event_t *event)
         const rd_kafka_topic_partition_t *part = &list->elems[i];
         struct kafka_partition *p =
             kafka_partitions_find(&s->partitions, part->topic, part->partition);
+        const bool is_done = part->err == RD_KAFKA_RESP_ERR_NO_ERROR &&
+                             rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR_NO_ERROR;
         if (part->err != RD_KAFKA_RESP_ERR_NO_ERROR)
             code = part->err;
-        else if (p && p->is_owned && rd_kafka_event_error(event) == 0 &&
-                 part->offset > p->committed)
+        if (p && !is_done)
+            p->is_changed = true;
+        else if (p && p->is_owned && part->offset > p->committed)
             p->committed = part->offset;
     }
     pthread_mutex_unlock(&s->lock);

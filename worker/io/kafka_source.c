@@ -492,6 +492,7 @@ void kafka_source_settle(struct kafka_source *s, const char *topic, int32_t part
     if (p && offset_tracker_settle(&p->tracker, offset)) {
         s->n_settled++;
         s->n_settled_uncommitted++;
+        p->is_changed = true;
     }
     pthread_mutex_unlock(&s->lock);
 }
