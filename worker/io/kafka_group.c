@@ -46,8 +46,8 @@ fetch_committed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *p
     return NULL;
 }
 
-/* What is committed of a partition and could be read. */
-static void read_committed(const rd_kafka_topic_partition_t *found, struct offset_bits *out)
+void kafka_group_read_committed(const rd_kafka_topic_partition_t *found,
+                                struct offset_bits *out)
 {
     *out = (struct offset_bits){.base = -1};
     if (!found || found->err != RD_KAFKA_RESP_ERR_NO_ERROR || found->offset < 0)
@@ -67,7 +67,7 @@ static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
 {
     const bool is_known = found && found->err == RD_KAFKA_RESP_ERR_NO_ERROR;
     struct offset_bits committed;
-    read_committed(found, &committed);
+    kafka_group_read_committed(found, &committed);
     int64_t start;
     pthread_mutex_lock(&s->lock);
     const int code = kafka_partitions_assign(&s->partitions, part->topic, part->partition,
@@ -81,8 +81,29 @@ static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
     return 0;
 }
 
+/* Taken when partitions are given, so that a burst speaks for the generation that gave them. */
+static void keep_membership(struct kafka_source *s)
+{
+    void *member = NULL;
+    size_t n = 0;
+    rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(s->rk);
+    rd_kafka_error_t *error =
+        metadata ? rd_kafka_consumer_group_metadata_write(metadata, &member, &n) : NULL;
+    if (error)
+        rd_kafka_error_destroy(error);
+    if (metadata)
+        rd_kafka_consumer_group_metadata_destroy(metadata);
+    pthread_mutex_lock(&s->lock);
+    free(s->member);
+    s->member = member;
+    s->member_bytes = n;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *parts)
 {
+    if (s->is_transactional)
+        keep_membership(s);
     rd_kafka_topic_partition_list_t *committed =
         parts->cnt > 0 ? fetch_committed(s, parts) : NULL;
     struct err e = {0};
@@ -151,14 +172,14 @@ void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
 }
 
 /* Without memory for the text the offset goes alone, which is safe. */
-static void add_settled(rd_kafka_topic_partition_list_t *list, const struct kafka_partition *p)
+void kafka_group_add_settled(rd_kafka_topic_partition_list_t *list, const char *topic,
+                             int32_t partition, const struct offset_bits *settled)
 {
-    rd_kafka_topic_partition_t *part = rd_kafka_topic_partition_list_add(list, p->topic, p->id);
-    struct offset_bits settled;
+    rd_kafka_topic_partition_t *part =
+        rd_kafka_topic_partition_list_add(list, topic, partition);
     char text[OFFSET_METADATA_MAX + 1];
-    offset_tracker_settled(&p->tracker, &settled);
-    part->offset = settled.base;
-    const size_t length = offset_metadata_encode(&settled, text);
+    part->offset = settled->base;
+    const size_t length = offset_metadata_encode(settled, text);
     if (length > 0 && (part->metadata = strdup(text)))
         part->metadata_size = length;
 }
@@ -174,7 +195,9 @@ static rd_kafka_topic_partition_list_t *collect_settled(struct kafka_source *s)
             continue;
         if (!list)
             list = rd_kafka_topic_partition_list_new((int)s->partitions.n);
-        add_settled(list, p);
+        struct offset_bits settled;
+        offset_tracker_settled(&p->tracker, &settled);
+        kafka_group_add_settled(list, p->topic, p->id, &settled);
         p->is_changed = false;
     }
     s->n_settled_uncommitted = 0;
@@ -252,7 +275,8 @@ void kafka_group_serve_commits(struct kafka_source *s)
 {
     poll_commits(s, 0);
     const int64_t age_us = clock_mono_us() - s->committed_us;
-    if (s->is_broken || !s->is_assigned || (s->is_committing && age_us < COMMIT_LOST_US))
+    if (s->is_transactional || s->is_broken || !s->is_assigned ||
+        (s->is_committing && age_us < COMMIT_LOST_US))
         return;
     pthread_mutex_lock(&s->lock);
     const bool is_many = s->n_settled_uncommitted >= COMMIT_JOBS;
@@ -273,6 +297,8 @@ static void wait_commit(struct kafka_source *s, int64_t deadline_us)
 
 rd_kafka_resp_err_t kafka_group_commit_now(struct kafka_source *s, int wait_ms)
 {
+    if (s->is_transactional)
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
     if (s->is_broken)
         return RD_KAFKA_RESP_ERR__STATE;
     const int64_t deadline_us = clock_mono_us() + (int64_t)wait_ms * 1000;

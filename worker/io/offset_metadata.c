@@ -1,6 +1,5 @@
 #include "io/offset_metadata.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -124,6 +123,40 @@ static bool get_varint(struct reader *r, size_t *value)
 static bool is_set(const struct offset_bits *b, size_t i)
 {
     return b->bits[i / 8] >> (i % 8) & 1;
+}
+
+bool offset_bits_has(const struct offset_bits *b, int64_t offset)
+{
+    if (offset < b->base)
+        return true;
+    const size_t i = (size_t)(offset - b->base);
+    return i < b->n_bits && is_set(b, i);
+}
+
+static void drop_first(struct offset_bits *b, size_t n)
+{
+    for (size_t i = 0; i < OFFSET_BITS_BYTES; i++) {
+        const size_t from = i + n / 8;
+        const unsigned low = from < OFFSET_BITS_BYTES ? b->bits[from] : 0;
+        const unsigned high = from + 1 < OFFSET_BITS_BYTES ? b->bits[from + 1] : 0;
+        b->bits[i] = (uint8_t)((low | high << 8) >> n % 8);
+    }
+    b->base += (int64_t)n;
+    b->n_bits -= n;
+}
+
+void offset_bits_settle(struct offset_bits *b, int64_t offset)
+{
+    ASSERT(offset >= b->base && offset - b->base < INFLIGHT_SPAN_MAX);
+    const size_t i = (size_t)(offset - b->base);
+    b->bits[i / 8] |= (uint8_t)(1u << i % 8);
+    if (i >= b->n_bits)
+        b->n_bits = i + 1;
+    size_t n = 0;
+    while (n < b->n_bits && is_set(b, n))
+        n++;
+    if (n > 0)
+        drop_first(b, n);
 }
 
 static size_t end_of_run(const struct offset_bits *b, size_t from)

@@ -26,6 +26,7 @@
 #define SHEAF_OFFSET_METADATA_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,6 +48,11 @@ struct offset_bits {
     size_t n_bits; /* up to the last settled one; INFLIGHT_SPAN_MAX at most */
     uint8_t bits[OFFSET_BITS_BYTES];
 };
+
+/* One offset more is settled, base itself or one above it within INFLIGHT_SPAN_MAX; base moves
+ * on over all that are. */
+void offset_bits_settle(struct offset_bits *b, int64_t offset);
+bool offset_bits_has(const struct offset_bits *b, int64_t offset); /* or it is below base */
 
 /* Returns the length; 0, and out is "", when no bit is set. */
 size_t offset_metadata_encode(const struct offset_bits *settled,

@@ -114,14 +114,17 @@ static void clear(struct offset_tracker *t, size_t slot)
     t->weight_unsettled -= t->weights[slot];
 }
 
+bool offset_tracker_is_unsettled(const struct offset_tracker *t, int64_t offset)
+{
+    return offset >= 0 && offset >= t->watermark && offset < t->next &&
+           is_set(t->bits, slot_of(t, offset));
+}
+
 bool offset_tracker_settle(struct offset_tracker *t, int64_t offset)
 {
-    if (offset < 0 || offset < t->watermark || offset >= t->next)
+    if (!offset_tracker_is_unsettled(t, offset))
         return false;
-    const size_t slot = slot_of(t, offset);
-    if (!is_set(t->bits, slot))
-        return false;
-    clear(t, slot);
+    clear(t, slot_of(t, offset));
     if (offset == t->watermark)
         t->watermark = first_unsettled(t, offset + 1);
     ASSERT_SLOW(offset_tracker_is_sound(t));

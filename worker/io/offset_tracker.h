@@ -54,6 +54,9 @@ bool offset_tracker_receive(struct offset_tracker *t, int64_t offset, uint32_t w
  * watermark). */
 bool offset_tracker_settle(struct offset_tracker *t, int64_t offset);
 
+/* Received and not settled? */
+bool offset_tracker_is_unsettled(const struct offset_tracker *t, int64_t offset);
+
 /* Nothing below offset is still to be received: the reader is at the end of the partition. */
 void offset_tracker_skip_to(struct offset_tracker *t, int64_t offset);
 
