@@ -1,5 +1,7 @@
 /* sheaf work: jobs from a topic, answers to a topic and a database. */
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "cli.h"
@@ -19,6 +21,27 @@ static void default_run_id(const struct settings *s, char *out, size_t capacity)
     char date[16];
     strftime(date, sizeof date, "%Y-%m-%d", &utc);
     snprintf(out, capacity, "%s-%s", s->jobs_topic, date);
+}
+
+enum { TRANSACTIONAL_ID_BYTES = 320 };
+
+/* The database tells a worker from others, and the same worker when it starts again: a broker
+ * then ends at once what its former self left open. */
+static int name_producer(const struct settings *s, struct store *store,
+                         char out[TRANSACTIONAL_ID_BYTES], const char **id, struct err *e)
+{
+    *id = NULL;
+    if (strcmp(s->delivery, "at-least-once") == 0)
+        return 0;
+    if (strcmp(s->delivery, "exactly-once") != 0)
+        return ERR_SET(e, ERR_CONFIG,
+                       "delivery must be exactly-once or at-least-once, not \"%s\"",
+                       s->delivery);
+    int64_t identity;
+    TRY(store_identity(store, &identity, e));
+    snprintf(out, TRANSACTIONAL_ID_BYTES, "%.256s.%016" PRIx64, s->group, identity);
+    *id = out;
+    return 0;
 }
 
 static struct kafka_options kafka_options_of(const struct settings *s)
@@ -43,11 +66,15 @@ static int run(struct cli *cli, struct err *e)
     struct setup setup;
     if (setup_open(&setup, s, *s->db ? s->db : "sheaf.db", run_id, cli->quiet, e) != 0)
         return cli_exit_code(e);
-    const struct kafka_options options = kafka_options_of(s);
+    struct kafka_options options = kafka_options_of(s);
+    char transactional_id[TRANSACTIONAL_ID_BYTES];
     struct transport transport;
     struct pipeline_totals totals;
     int code;
     int rc = setup_open_documents(s, &options, &setup.documents, e);
+    if (rc == 0)
+        rc =
+            name_producer(s, setup.store.store, transactional_id, &options.transactional_id, e);
     if (rc == 0)
         rc = transport_open_kafka(&options, cli->exit_when_empty, &setup.store, &transport, e);
     if (rc == 0) {
@@ -79,7 +106,7 @@ const struct command cmd_work = {
     .takes = CLI_KAFKA | CLI_EXIT_EMPTY,
     .settings =
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
-        "kv.mb kv.type activations max_tokens seed strict run_id brokers group topic "
+        "kv.mb kv.type activations max_tokens seed strict run_id brokers group delivery topic "
         "results_topic documents documents_topic documents.mb documents.wait_s inflight.jobs "
         "inflight.mb drain.timeout_s "
         "kv.disk kv.disk_mb kv.disk.min_tokens "

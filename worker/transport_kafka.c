@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "io/kafka_burst.h"
 #include "io/queue_kafka.h"
 
 enum {
@@ -18,6 +19,7 @@ enum {
 struct kafka_transport {
     struct kafka_source *source;
     struct kafka_sink *sink;
+    struct kafka_burst *burst; /* or NULL: at least once */
     struct shared_store *store;
     char *results_topic;
     bool exit_when_empty;
@@ -53,9 +55,9 @@ static int take(void *ctx, bool may_wait, struct transport_input *in,
     return 0;
 }
 
-/* What a reader of the topic gets in place of a line that the broker refuses for its size. */
-static int send_refusal(struct kafka_transport *t, const struct kafka_message *refused,
-                        struct err *e)
+/* What a reader of the topic gets in place of a line that the broker refuses for its size;
+ * NULL: no memory. */
+static char *make_refusal(const struct kafka_transport *t, const struct kafka_message *refused)
 {
     log_error(
         "the result of %s has %zu bytes, more than %s takes; it stays in the database, and "
@@ -68,6 +70,13 @@ static int send_refusal(struct kafka_transport *t, const struct kafka_message *r
                   "database");
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     json_decref(line);
+    return text;
+}
+
+static int send_refusal(struct kafka_transport *t, const struct kafka_message *refused,
+                        struct err *e)
+{
+    char *text = make_refusal(t, refused);
     if (!text)
         return ERR_SET(e, ERR_NOMEM, "no memory for a result");
     struct kafka_message message = *refused;
@@ -86,7 +95,7 @@ static struct kafka_message message_of(const struct kafka_transport *t,
                                   .key = o->custom_id,
                                   .key_length = strlen(o->custom_id),
                                   .value = o->line,
-                                  .value_length = strlen(o->line),
+                                  .value_length = o->line ? strlen(o->line) : 0,
                                   .custom_id = o->custom_id};
 }
 
@@ -121,13 +130,14 @@ static int send(struct kafka_transport *t, const struct transport_output *output
     return 0;
 }
 
+/* Of the outputs that were given, those with a line. */
 static int mark(struct kafka_transport *t, const struct transport_output *outputs, size_t n,
-                struct err *e)
+                const enum kafka_answer_state *states, struct err *e)
 {
     const struct job_source *sources[TRANSPORT_BATCH_MAX];
     size_t n_sources = 0;
     for (size_t i = 0; i < n; i++)
-        if (outputs[i].line)
+        if (outputs[i].line && (!states || states[i] == ANSWER_GIVEN))
             sources[n_sources++] = outputs[i].source;
     pthread_mutex_lock(&t->store->lock);
     const int rc = store_mark_published(t->store->store, sources, n_sources, e);
@@ -137,17 +147,67 @@ static int mark(struct kafka_transport *t, const struct transport_output *output
 
 /* Acknowledged, then marked, then settled: a kill in between repeats a line, never loses one.
  */
-static int deliver(void *ctx, const struct transport_output *outputs, size_t n, struct err *e)
+static int deliver_at_least_once(void *ctx, const struct transport_output *outputs, size_t n,
+                                 struct err *e)
 {
     struct kafka_transport *t = ctx;
     ASSERT(n <= TRANSPORT_BATCH_MAX);
     TRY(send(t, outputs, n, e));
-    TRY(mark(t, outputs, n, e));
+    TRY(mark(t, outputs, n, NULL, e));
     memset(t->acknowledged, 0, sizeof t->acknowledged);
     for (size_t i = 0; i < n; i++)
         kafka_source_settle(t->source, outputs[i].source->topic, outputs[i].source->partition,
                             outputs[i].source->offset);
     return 0;
+}
+
+/* Puts refusals in the places of what was too large. */
+static int replace_refused(const struct kafka_transport *t, struct kafka_answer *answers,
+                           size_t n, const enum kafka_answer_state *states, char **refusals,
+                           struct err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (states[i] != ANSWER_TOO_LARGE)
+            continue;
+        if (refusals[i])
+            return ERR_SET(e, ERR_LIMIT,
+                           "the topic %s does not even take an error of %zu bytes",
+                           t->results_topic, answers[i].message.value_length);
+        if (!(refusals[i] = make_refusal(t, &answers[i].message)))
+            return ERR_SET(e, ERR_NOMEM, "no memory for a result");
+        answers[i].message.value = refusals[i];
+        answers[i].message.value_length = strlen(refusals[i]);
+    }
+    return 0;
+}
+
+/* Visible and settled at once, then marked: a kill in between leaves an answer that is only not
+ * known here to be visible, and it is never asked for again. */
+static int deliver_exactly_once(void *ctx, const struct transport_output *outputs, size_t n,
+                                struct err *e)
+{
+    struct kafka_transport *t = ctx;
+    ASSERT(n <= TRANSPORT_BATCH_MAX);
+    struct kafka_answer answers[TRANSPORT_BATCH_MAX];
+    enum kafka_answer_state states[TRANSPORT_BATCH_MAX];
+    char *refusals[TRANSPORT_BATCH_MAX] = {0};
+    for (size_t i = 0; i < n; i++)
+        answers[i] = (struct kafka_answer){.message = message_of(t, &outputs[i]),
+                                           .topic = outputs[i].source->topic,
+                                           .partition = outputs[i].source->partition,
+                                           .offset = outputs[i].source->offset,
+                                           .lease = outputs[i].source->lease};
+    int rc;
+    while ((rc = kafka_burst_send(t->burst, t->source, answers, n, states, e)) == ERR_LIMIT) {
+        err_clear(e);
+        TRY_OUT(rc, replace_refused(t, answers, n, states, refusals, e));
+    }
+    if (rc == 0)
+        rc = mark(t, outputs, n, states, e);
+out:
+    for (size_t i = 0; i < n; i++)
+        free(refusals[i]);
+    return rc;
 }
 
 static bool holds(void *ctx, const struct job_source *source)
@@ -185,6 +245,7 @@ static void close_kafka(void *ctx)
         return;
     kafka_record_free(t->record);
     kafka_source_close(t->source, NULL);
+    kafka_burst_close(t->burst);
     kafka_sink_close(t->sink);
     free(t->results_topic);
     free(t);
@@ -204,18 +265,23 @@ int transport_open_kafka(const struct kafka_options *o, bool exit_when_empty,
         rc = ERR_SET(e, ERR_NOMEM, "no memory for the Kafka transport");
         goto out;
     }
-    TRY_OUT(rc, kafka_sink_open(o, &t->sink, e));
+    struct kafka_options plain = *o;
+    plain.transactional_id = NULL;
+    TRY_OUT(rc, kafka_sink_open(&plain, &t->sink, e));
     /* Now, not when the first answers are ready. A topic that exists is left as it is. */
     TRY_OUT(rc, kafka_sink_create_topic(t->sink, o->results_topic, RESULT_PARTITIONS, NULL, e));
+    if (o->transactional_id)
+        TRY_OUT(rc, kafka_burst_open(o, &t->burst, e));
     TRY_OUT(rc, kafka_source_open(o, &t->source, e));
-    *out = (struct transport){.ctx = t,
-                              .queue_max = o->inflight_jobs_max + QUEUE_SLACK,
-                              .take = take,
-                              .deliver = deliver,
-                              .holds = holds,
-                              .progress = progress,
-                              .finish = finish,
-                              .close = close_kafka};
+    *out =
+        (struct transport){.ctx = t,
+                           .queue_max = o->inflight_jobs_max + QUEUE_SLACK,
+                           .take = take,
+                           .deliver = t->burst ? deliver_exactly_once : deliver_at_least_once,
+                           .holds = holds,
+                           .progress = progress,
+                           .finish = finish,
+                           .close = close_kafka};
 out:
     if (rc != 0)
         close_kafka(t);

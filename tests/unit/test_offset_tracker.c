@@ -251,12 +251,145 @@ static void another_owners_progress_is_taken_over(void **state)
     offset_tracker_fini(&t);
 }
 
+/* A log with gaps, and who has answered what of it. */
+enum { LOG_OFFSETS = 3000 };
+struct log {
+    bool is_record[LOG_OFFSETS];
+    int n_answered[LOG_OFFSETS];
+};
+
+/* One owner of the partition: takes over what the last one committed, reads on from there,
+ * answers some in any order, and commits at some moment, with more answered afterwards or not.
+ */
+static void own_for_a_while(struct random_run *r, struct log *log,
+                            struct offset_bits *committed)
+{
+    struct offset_tracker *t = &r->t;
+    assert_int_equal(offset_tracker_init(t, committed->base, INFLIGHT_SPAN_MAX, NULL), 0);
+    offset_tracker_settle_known(t, committed);
+    int64_t at = t->next;
+    int64_t taken[LOG_OFFSETS];
+    size_t n_taken = 0;
+    for (uint64_t n = draw(r, 300); n > 0 && at < LOG_OFFSETS; n--, at++) {
+        if (log->is_record[at] && offset_tracker_receive(t, at, 1))
+            taken[n_taken++] = at;
+        if (n_taken > 0 && draw(r, 3) > 0) {
+            const size_t k = (size_t)draw(r, n_taken);
+            assert_true(offset_tracker_settle(t, taken[k]));
+            log->n_answered[taken[k]]++;
+            taken[k] = taken[--n_taken];
+        }
+        if (draw(r, 20) == 0)
+            assert_true(offset_tracker_is_sound(t));
+    }
+    offset_tracker_settled(t, committed);
+    offset_tracker_fini(t);
+}
+
+static void no_settled_offset_is_handed_out_by_the_next_owner(void **state)
+{
+    (void)state;
+    struct random_run r = {0};
+    static struct log log;
+    for (r.seed = 1; r.seed <= 40; r.seed++) {
+        memset(&log, 0, sizeof log);
+        r.draws = 0;
+        for (int i = 0; i < LOG_OFFSETS; i++)
+            log.is_record[i] = draw(&r, 8) > 0 || i == LOG_OFFSETS - 1;
+        struct offset_bits committed = {.base = 0};
+        while (committed.base < LOG_OFFSETS) {
+            char text[OFFSET_METADATA_MAX + 1];
+            const size_t length = offset_metadata_encode(&committed, text);
+            const int64_t base = committed.base;
+            assert_null(offset_metadata_decode(text, length, base, &committed));
+            own_for_a_while(&r, &log, &committed);
+            assert_true(committed.base >= base);
+        }
+        for (int i = 0; i < LOG_OFFSETS; i++)
+            assert_int_equal(log.n_answered[i], log.is_record[i]);
+    }
+}
+
+/* The twin of the claim above: without what was said of the offsets above the committed one,
+ * some are handed out again. */
+static void without_what_is_known_offsets_are_handed_out_again(void **state)
+{
+    (void)state;
+    struct random_run r = {.seed = 1};
+    static struct log log;
+    memset(&log, 0, sizeof log);
+    for (int i = 0; i < LOG_OFFSETS; i++)
+        log.is_record[i] = true;
+    struct offset_bits committed = {.base = 0};
+    while (committed.base < LOG_OFFSETS) {
+        committed = (struct offset_bits){.base = committed.base};
+        own_for_a_while(&r, &log, &committed);
+    }
+    int n_twice = 0;
+    for (int i = 0; i < LOG_OFFSETS; i++)
+        n_twice += log.n_answered[i] > 1;
+    assert_true(n_twice > 100);
+}
+
+/* The partition left and came back before its offsets were received again. */
+static void what_is_known_above_the_next_offset_is_committed_again(void **state)
+{
+    (void)state;
+    struct offset_tracker t;
+    static struct offset_bits known, out;
+    known = (struct offset_bits){.base = 100, .n_bits = 6, .bits = {0x2a}}; /* 101 103 105 */
+    assert_int_equal(offset_tracker_init(&t, 100, SPAN, NULL), 0);
+    offset_tracker_settle_known(&t, &known);
+    offset_tracker_settled(&t, &out);
+    assert_memory_equal(&out, &known, sizeof out);
+    assert_true(offset_tracker_receive(&t, 100, 1));
+    assert_int_equal(t.next, 102); /* 101 needs no receiving */
+    assert_true(offset_tracker_settle(&t, 100));
+    assert_int_equal(t.watermark, 102);
+    offset_tracker_settled(&t, &out);
+    assert_int_equal(out.base, 102);
+    assert_int_equal(out.n_bits, 4);
+    assert_int_equal(out.bits[0], 0x0a);              /* 103 105 */
+    assert_false(offset_tracker_receive(&t, 103, 1)); /* 102 was a gap */
+    assert_int_equal(t.watermark, 104);
+    offset_tracker_restart(&t, 0);
+    offset_tracker_settled(&t, &out);
+    assert_int_equal(out.n_bits, 0);
+    assert_true(offset_tracker_is_sound(&t));
+    offset_tracker_fini(&t);
+}
+
+/* What another owner settled of offsets that are in work here, too. */
+static void offsets_in_work_are_settled_by_what_another_owner_says(void **state)
+{
+    (void)state;
+    struct offset_tracker t;
+    static struct offset_bits known;
+    known = (struct offset_bits){.base = 12, .n_bits = 9, .bits = {0x0a, 0x01}}; /* 13 15 20 */
+    assert_int_equal(offset_tracker_init(&t, 10, SPAN, NULL), 0);
+    for (int64_t i = 10; i < 18; i++)
+        assert_true(offset_tracker_receive(&t, i, 1));
+    offset_tracker_settle_known(&t, &known);
+    assert_int_equal(t.watermark, 12);
+    assert_int_equal(t.n_unsettled, 4); /* 12 14 16 17 */
+    assert_false(offset_tracker_settle(&t, 15));
+    assert_true(offset_tracker_receive(&t, 18, 1));
+    assert_true(offset_tracker_receive(&t, 19, 1));
+    assert_int_equal(t.next, 21);
+    assert_true(offset_tracker_is_sound(&t));
+    offset_tracker_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(watermark_is_right_in_every_order_of_completion),
         cmocka_unit_test(random_runs_agree_with_the_model),
         cmocka_unit_test(span_is_bounded_by_the_oldest_unsettled),
+        cmocka_unit_test(no_settled_offset_is_handed_out_by_the_next_owner),
+        cmocka_unit_test(without_what_is_known_offsets_are_handed_out_again),
+        cmocka_unit_test(what_is_known_above_the_next_offset_is_committed_again),
+        cmocka_unit_test(offsets_in_work_are_settled_by_what_another_owner_says),
         cmocka_unit_test(weights_add_up),
         cmocka_unit_test(end_of_partition_moves_past_trailing_gaps),
         cmocka_unit_test(another_owners_progress_is_taken_over),

@@ -49,6 +49,11 @@ static const struct property consumer_fixed[] = {
     {"auto.offset.reset", "earliest"}, {"isolation.level", "read_committed"},
     {"enable.partition.eof", "true"},  {"allow.auto.create.topics", "false"},
 };
+/* A transaction is open for as long as a burst takes; after a kill, readers wait that long. */
+static const struct property transaction_defaults[] = {
+    {"message.timeout.ms", "12000"},
+    {"transaction.timeout.ms", "15000"},
+};
 static const struct property producer_fixed[] = {
     {"enable.idempotence", "true"},
     {"partitioner", "murmur2_random"},
@@ -69,7 +74,7 @@ static const struct property refused[] = {
     {"acks", "a result counts when every in-sync replica has it"},
     {"request.required.acks", "a result counts when every in-sync replica has it"},
     {"partitioner", "jobs of one document go to one partition, also from other clients"},
-    {"transactional.id", "this mode has no transactions"},
+    {"transactional.id", "it is made of the group and the worker's database"},
     {"delivery.report.only.error", "a result counts when it is acknowledged"},
     {"plugin.library.paths", "it would load code into the worker"},
     {"test.mock.num.brokers", "the mock cluster drops old records"},
@@ -191,6 +196,8 @@ static int fill(rd_kafka_conf_t *conf, const struct kafka_options *o, enum kafka
         TRY(SET_ALL(conf, consumer_defaults, e));
     } else {
         TRY(SET_ALL(conf, producer_defaults, e));
+        if (o->transactional_id)
+            TRY(SET_ALL(conf, transaction_defaults, e));
         if (set(conf, "compression.type", "zstd", NULL) != 0) /* built without it */
             TRY(set(conf, "compression.type", "lz4", e));
     }
@@ -198,6 +205,8 @@ static int fill(rd_kafka_conf_t *conf, const struct kafka_options *o, enum kafka
         TRY(set_user(conf, p[0], p[1] ? p[1] : "", e));
     if (role == KAFKA_CONSUMER)
         return SET_ALL(conf, consumer_fixed, e);
+    if (o->transactional_id)
+        TRY(set(conf, "transactional.id", o->transactional_id, e));
     return SET_ALL(conf, producer_fixed, e);
 }
 

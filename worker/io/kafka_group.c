@@ -5,7 +5,8 @@
  * The lock is held while trackers are read or changed, never across a call that waits.
  *
  * Commits: one at a time, so that a late answer cannot bring an older watermark. A failed one
- * is only logged; the next one carries the same watermarks or higher ones.
+ * is only logged; the next one carries the same watermarks or higher ones. With a watermark
+ * goes what is settled above it (offset_metadata.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -45,17 +46,32 @@ fetch_committed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *p
     return NULL;
 }
 
+void kafka_group_read_committed(const rd_kafka_topic_partition_t *found,
+                                struct offset_bits *out)
+{
+    *out = (struct offset_bits){.base = -1};
+    if (!found || found->err != RD_KAFKA_RESP_ERR_NO_ERROR || found->offset < 0)
+        return;
+    const char *why =
+        offset_metadata_decode(found->metadata, found->metadata_size, found->offset, out);
+    if (why)
+        log_warn("Kafka: %s [%d]: what is settled above offset %lld is not known, for of the "
+                 "text committed beside it %s; jobs behind it may be answered again",
+                 found->topic, (int)found->partition, (long long)found->offset, why);
+}
+
 /* found: the element of the list of committed offsets, or NULL when they are not known. Then
  * librdkafka reads them itself when it begins to fetch. */
 static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
                       const rd_kafka_topic_partition_t *found, struct err *e)
 {
     const bool is_known = found && found->err == RD_KAFKA_RESP_ERR_NO_ERROR;
-    const int64_t committed = is_known && found->offset >= 0 ? found->offset : -1;
+    struct offset_bits committed;
+    kafka_group_read_committed(found, &committed);
     int64_t start;
     pthread_mutex_lock(&s->lock);
     const int code = kafka_partitions_assign(&s->partitions, part->topic, part->partition,
-                                             committed, &start, e);
+                                             &committed, &start, e);
     pthread_mutex_unlock(&s->lock);
     TRY(code);
     if (start >= 0)
@@ -65,8 +81,29 @@ static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
     return 0;
 }
 
+/* Taken when partitions are given, so that a burst speaks for the generation that gave them. */
+static void keep_membership(struct kafka_source *s)
+{
+    void *member = NULL;
+    size_t n = 0;
+    rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(s->rk);
+    rd_kafka_error_t *error =
+        metadata ? rd_kafka_consumer_group_metadata_write(metadata, &member, &n) : NULL;
+    if (error)
+        rd_kafka_error_destroy(error);
+    if (metadata)
+        rd_kafka_consumer_group_metadata_destroy(metadata);
+    pthread_mutex_lock(&s->lock);
+    free(s->member);
+    s->member = member;
+    s->member_bytes = n;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *parts)
 {
+    if (s->is_transactional)
+        keep_membership(s);
     rd_kafka_topic_partition_list_t *committed =
         parts->cnt > 0 ? fetch_committed(s, parts) : NULL;
     struct err e = {0};
@@ -134,33 +171,64 @@ void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
     revoke(s);
 }
 
-/* The watermarks that are ahead of what is committed; NULL when there are none. */
-static rd_kafka_topic_partition_list_t *collect_watermarks(struct kafka_source *s)
+/* Without memory for the text the offset goes alone, which is safe. */
+void kafka_group_add_settled(rd_kafka_topic_partition_list_t *list, const char *topic,
+                             int32_t partition, const struct offset_bits *settled)
+{
+    rd_kafka_topic_partition_t *part =
+        rd_kafka_topic_partition_list_add(list, topic, partition);
+    char text[OFFSET_METADATA_MAX + 1];
+    part->offset = settled->base;
+    const size_t length = offset_metadata_encode(settled, text);
+    if (length > 0 && (part->metadata = strdup(text)))
+        part->metadata_size = length;
+}
+
+/* What is settled and not committed; NULL when nothing is. */
+static rd_kafka_topic_partition_list_t *collect_settled(struct kafka_source *s)
 {
     rd_kafka_topic_partition_list_t *list = NULL;
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->partitions.n; i++) {
-        const struct kafka_partition *p = s->partitions.items[i];
+        struct kafka_partition *p = s->partitions.items[i];
         if (!kafka_partition_is_commit_due(p))
             continue;
         if (!list)
             list = rd_kafka_topic_partition_list_new((int)s->partitions.n);
-        rd_kafka_topic_partition_list_add(list, p->topic, p->id)->offset = p->tracker.watermark;
+        struct offset_bits settled;
+        offset_tracker_settled(&p->tracker, &settled);
+        kafka_group_add_settled(list, p->topic, p->id, &settled);
+        p->is_changed = false;
     }
     s->n_settled_uncommitted = 0;
     pthread_mutex_unlock(&s->lock);
     return list;
 }
 
+/* What was not committed is to be sent again. */
+static void mark_changed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *list)
+{
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < list->cnt; i++) {
+        struct kafka_partition *p = kafka_partitions_find(&s->partitions, list->elems[i].topic,
+                                                          list->elems[i].partition);
+        if (p)
+            p->is_changed = true;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void begin_commit(struct kafka_source *s)
 {
     s->committed_us = clock_mono_us();
-    rd_kafka_topic_partition_list_t *list = collect_watermarks(s);
+    rd_kafka_topic_partition_list_t *list = collect_settled(s);
     if (!list)
         return;
     const rd_kafka_resp_err_t code = rd_kafka_commit_queue(s->rk, list, s->commits, NULL, NULL);
     s->is_committing = code == RD_KAFKA_RESP_ERR_NO_ERROR;
     s->commit_code = code;
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        mark_changed(s, list);
     rd_kafka_topic_partition_list_destroy(list);
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
         kafka_error_log_line(&s->error_log, code, "offsets were not committed");
@@ -176,10 +244,13 @@ static void read_outcome(struct kafka_source *s, rd_kafka_event_t *event)
         const rd_kafka_topic_partition_t *part = &list->elems[i];
         struct kafka_partition *p =
             kafka_partitions_find(&s->partitions, part->topic, part->partition);
+        const bool is_done = part->err == RD_KAFKA_RESP_ERR_NO_ERROR &&
+                             rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR_NO_ERROR;
         if (part->err != RD_KAFKA_RESP_ERR_NO_ERROR)
             code = part->err;
-        else if (p && p->is_owned && rd_kafka_event_error(event) == 0 &&
-                 part->offset > p->committed)
+        if (p && !is_done)
+            p->is_changed = true;
+        else if (p && p->is_owned && part->offset > p->committed)
             p->committed = part->offset;
     }
     pthread_mutex_unlock(&s->lock);
@@ -204,7 +275,8 @@ void kafka_group_serve_commits(struct kafka_source *s)
 {
     poll_commits(s, 0);
     const int64_t age_us = clock_mono_us() - s->committed_us;
-    if (s->is_broken || !s->is_assigned || (s->is_committing && age_us < COMMIT_LOST_US))
+    if (s->is_transactional || s->is_broken || !s->is_assigned ||
+        (s->is_committing && age_us < COMMIT_LOST_US))
         return;
     pthread_mutex_lock(&s->lock);
     const bool is_many = s->n_settled_uncommitted >= COMMIT_JOBS;
@@ -225,6 +297,8 @@ static void wait_commit(struct kafka_source *s, int64_t deadline_us)
 
 rd_kafka_resp_err_t kafka_group_commit_now(struct kafka_source *s, int wait_ms)
 {
+    if (s->is_transactional)
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
     if (s->is_broken)
         return RD_KAFKA_RESP_ERR__STATE;
     const int64_t deadline_us = clock_mono_us() + (int64_t)wait_ms * 1000;

@@ -5,6 +5,7 @@
 #include <librdkafka/rdkafka.h>
 #include <pthread.h>
 
+#include "kafka_burst.h"
 #include "kafka_partitions.h"
 #include "queue_kafka.h"
 
@@ -27,6 +28,20 @@ enum kafka_reaction {
 };
 enum kafka_reaction kafka_error_reaction(rd_kafka_resp_err_t code);
 
+/* One message under way; librdkafka carries its address to the delivery report. */
+struct kafka_delivery {
+    rd_kafka_resp_err_t code;
+    bool is_done;
+};
+/* Produces all and waits for their reports. kafka_produce_on_delivery is the handle's callback.
+ */
+void kafka_produce_all(rd_kafka_t *rk, const struct kafka_message *messages, size_t n,
+                       struct kafka_delivery *deliveries);
+void kafka_produce_on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *m, void *opaque);
+/* What a report means: 0, or an error that names the message and its topic. */
+int kafka_produce_outcome(const struct kafka_message *m, rd_kafka_resp_err_t code,
+                          struct err *e);
+
 /* The same trouble comes again and again while a broker is away: one line in 30 s per code. */
 struct kafka_error_log {
     struct {
@@ -48,9 +63,11 @@ struct kafka_source {
 
     pthread_mutex_t lock;
     struct kafka_partitions partitions; /* Locks: lock */
-    uint64_t n_received, n_settled;     /* Locks: lock */
-    size_t n_settled_uncommitted;       /* Locks: lock */
-    bool is_full;                       /* Locks: lock for writing */
+    void *member; /* who we are in the group since its last assignment; Locks: lock */
+    size_t member_bytes;
+    uint64_t n_received, n_settled; /* Locks: lock */
+    size_t n_settled_uncommitted;   /* Locks: lock */
+    bool is_full;                   /* Locks: lock for writing */
 
     struct kafka_held *held; /* records that their partition's span has no room for */
     bool is_assigned;
@@ -59,8 +76,9 @@ struct kafka_source {
     int64_t committed_us; /* when the last commit was begun */
     rd_kafka_resp_err_t commit_code;
     int64_t unknown_topic_us; /* since when the topic is missing; 0: it is there */
+    bool is_transactional;    /* offsets are committed by bursts, never here */
     bool is_closing;
-    bool is_broken; /* nothing more is committed */
+    _Atomic bool is_broken; /* nothing more is committed */
     struct err failure;
     struct kafka_error_log error_log;
 };
@@ -73,10 +91,31 @@ struct kafka_held {
 /* kafka_group.c: rebalances, commits, flow. Thread: kafka. */
 void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
                            rd_kafka_topic_partition_list_t *parts, void *source);
+/* Adds a partition with what is settled of it, as it is committed. */
+void kafka_group_add_settled(rd_kafka_topic_partition_list_t *list, const char *topic,
+                             int32_t partition, const struct offset_bits *settled);
+/* What is committed of a partition and could be read; base -1: nothing. found may be NULL. */
+void kafka_group_read_committed(const rd_kafka_topic_partition_t *found,
+                                struct offset_bits *out);
 /* Begins a commit when one is due, and reads the outcome of the one before. */
 void kafka_group_serve_commits(struct kafka_source *s);
 /* Commits every watermark and waits. 0, or what Kafka said. */
 rd_kafka_resp_err_t kafka_group_commit_now(struct kafka_source *s, int wait_ms);
+/* What is settled together with some answers, and who says so. */
+struct kafka_snapshot {
+    rd_kafka_topic_partition_list_t *offsets; /* of the partitions of open answers */
+    rd_kafka_consumer_group_metadata_t *member;
+};
+void kafka_snapshot_fini(struct kafka_snapshot *snapshot);
+/* Answers whose jobs are settled already become ANSWER_GIVEN, those of others' partitions
+ * ANSWER_NOT_OURS; the rest stays open. ERR_RETRY while a rebalance is under way. Thread: any.
+ */
+int kafka_source_snapshot(struct kafka_source *s, const struct kafka_answer *answers, size_t n,
+                          enum kafka_answer_state *states, struct kafka_snapshot *out,
+                          struct err *e);
+/* Settles what the group has committed of the partitions that are ours. Thread: any. */
+int kafka_source_take_over_committed(struct kafka_source *s, struct err *e);
+
 /* Pauses and resumes partitions as the limits ask. */
 void kafka_group_apply_flow(struct kafka_source *s);
 void kafka_group_drop_held(struct kafka_source *s);

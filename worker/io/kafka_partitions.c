@@ -58,15 +58,15 @@ static int add(struct kafka_partitions *ps, const char *topic, int32_t id, int64
 }
 
 int kafka_partitions_assign(struct kafka_partitions *ps, const char *topic, int32_t id,
-                            int64_t committed, int64_t *start, struct err *e)
+                            const struct offset_bits *committed, int64_t *start, struct err *e)
 {
     struct kafka_partition *p = kafka_partitions_find(ps, topic, id);
     if (!p)
-        TRY(add(ps, topic, id, committed, &p, e));
-    else if (committed >= 0)
-        offset_tracker_settle_below(&p->tracker, committed);
-    if (committed > p->committed || committed < 0)
-        p->committed = committed;
+        TRY(add(ps, topic, id, committed->base, &p, e));
+    if (committed->base >= 0)
+        offset_tracker_settle_known(&p->tracker, committed);
+    if (committed->base > p->committed || committed->base < 0)
+        p->committed = committed->base;
     p->is_owned = true;
     p->is_paused = false; /* librdkafka forgets pauses with the assignment */
     p->is_held = false;
@@ -114,7 +114,8 @@ void kafka_partitions_sum_unsettled(const struct kafka_partitions *ps, size_t *j
 
 bool kafka_partition_is_commit_due(const struct kafka_partition *p)
 {
-    return p->is_owned && p->tracker.watermark > p->committed;
+    return p->is_owned && p->tracker.watermark >= 0 &&
+           (p->is_changed || p->tracker.watermark > p->committed);
 }
 
 bool kafka_partitions_are_drained(const struct kafka_partitions *ps)

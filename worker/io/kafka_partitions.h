@@ -21,6 +21,7 @@ struct kafka_partition {
     uint64_t lease; /* another one when the partition was forgotten and came back */
     struct offset_tracker tracker;
     int64_t committed; /* acknowledged by the group's coordinator; -1: none that we know of */
+    bool is_changed;   /* something was settled since what was last sent to be committed */
     bool is_owned;
     bool is_paused; /* as librdkafka was told last */
     bool is_held;   /* a record of it waits for room in the span */
@@ -37,10 +38,11 @@ struct kafka_partitions {
 struct kafka_partition *kafka_partitions_find(const struct kafka_partitions *ps,
                                               const char *topic, int32_t id);
 
-/* Takes ownership of a partition whose committed offset is known (>= 0), or not (-1). *start:
- * where to read on, -1 when nothing is known. */
+/* Takes ownership of a partition of which this is committed: an offset and what is settled
+ * above it; base -1 when nothing is, or nobody knows. *start: where to read on, -1 when nothing
+ * is known. */
 int kafka_partitions_assign(struct kafka_partitions *ps, const char *topic, int32_t id,
-                            int64_t committed, int64_t *start, struct err *e);
+                            const struct offset_bits *committed, int64_t *start, struct err *e);
 void kafka_partitions_revoke_all(struct kafka_partitions *ps);
 /* Forgets the partitions that are not owned. */
 void kafka_partitions_drop_revoked(struct kafka_partitions *ps);
@@ -48,7 +50,7 @@ void kafka_partitions_drop_revoked(struct kafka_partitions *ps);
 size_t kafka_partitions_count_owned(const struct kafka_partitions *ps);
 void kafka_partitions_sum_unsettled(const struct kafka_partitions *ps, size_t *jobs,
                                     uint64_t *bytes);
-/* Owned, with a watermark beyond what is committed. */
+/* Owned, with offsets settled that are not committed. */
 bool kafka_partition_is_commit_due(const struct kafka_partition *p);
 /* All owned ones at their end with nothing unsettled. */
 bool kafka_partitions_are_drained(const struct kafka_partitions *ps);

@@ -1,9 +1,6 @@
 /*
  * The writing side: results to their topic, jobs to theirs, topics made on request.
  *
- * A batch is produced without copying its values: the call returns only when every message has
- * its delivery report, which librdkafka gives within message.timeout.ms whatever happens.
- *
  * The idempotent producer of librdkafka 2.0.2 can fail for good after a leader change. The
  * handle is then thrown away, and the next call makes a new one: resending what was not
  * acknowledged is what at-least-once means.
@@ -21,21 +18,6 @@ struct kafka_sink {
     rd_kafka_conf_t *conf; /* each handle gets a copy */
     struct kafka_error_log error_log;
 };
-
-/* One message under way; librdkafka carries its address to the delivery report. */
-struct delivery {
-    rd_kafka_resp_err_t code;
-    bool is_done;
-};
-
-static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *m, void *sink)
-{
-    (void)rk;
-    (void)sink;
-    struct delivery *d = m->_private;
-    d->code = m->err;
-    d->is_done = true;
-}
 
 static void on_error(rd_kafka_t *rk, int code, const char *reason, void *sink)
 {
@@ -77,7 +59,7 @@ int kafka_sink_open(const struct kafka_options *o, struct kafka_sink **out, stru
     if (code == 0) {
         rd_kafka_conf_set_opaque(s->conf, s);
         rd_kafka_conf_set_error_cb(s->conf, on_error);
-        rd_kafka_conf_set_dr_msg_cb(s->conf, on_delivery);
+        rd_kafka_conf_set_dr_msg_cb(s->conf, kafka_produce_on_delivery);
         code = make_handle(s, e);
     }
     if (code != 0) {
@@ -99,72 +81,6 @@ void kafka_sink_close(struct kafka_sink *s)
     free(s);
 }
 
-/* rd_kafka_producev takes the headers over only when it succeeds. */
-static rd_kafka_resp_err_t produce(rd_kafka_t *rk, const struct kafka_message *m,
-                                   struct delivery *d)
-{
-    rd_kafka_headers_t *headers = rd_kafka_headers_new(1);
-    if (m->custom_id)
-        rd_kafka_header_add(headers, "custom_id", -1, m->custom_id, -1);
-    const rd_kafka_resp_err_t code = rd_kafka_producev(
-        rk, RD_KAFKA_V_TOPIC(m->topic), RD_KAFKA_V_PARTITION(RD_KAFKA_PARTITION_UA),
-        RD_KAFKA_V_KEY(m->key, m->key_length),
-        RD_KAFKA_V_VALUE((void *)(uintptr_t)m->value, m->value_length),
-        RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_MSGFLAGS(0), RD_KAFKA_V_OPAQUE(d),
-        RD_KAFKA_V_END);
-    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
-        rd_kafka_headers_destroy(headers);
-    return code;
-}
-
-/* A full queue empties as reports come in. */
-static void produce_all(rd_kafka_t *rk, const struct kafka_message *messages, size_t n,
-                        struct delivery *deliveries)
-{
-    for (size_t i = 0; i < n; i++) {
-        rd_kafka_resp_err_t code;
-        while ((code = produce(rk, &messages[i], &deliveries[i])) ==
-               RD_KAFKA_RESP_ERR__QUEUE_FULL)
-            rd_kafka_poll(rk, SLICE_MS);
-        if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
-            deliveries[i] = (struct delivery){.code = code, .is_done = true};
-        rd_kafka_poll(rk, 0);
-    }
-    for (size_t i = 0; i < n; i++)
-        while (!deliveries[i].is_done)
-            rd_kafka_poll(rk, SLICE_MS);
-}
-
-static int outcome_of(const struct kafka_message *m, rd_kafka_resp_err_t code, struct err *e)
-{
-    const char *const id = m->custom_id ? m->custom_id : "without id";
-    switch ((int)code) {
-    case RD_KAFKA_RESP_ERR_NO_ERROR: return 0;
-    case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
-    case RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE:
-        return ERR_SET(e, ERR_LIMIT,
-                       "a message of %zu bytes (%s) is too large for the topic %s: raise its "
-                       "max.message.bytes",
-                       m->value_length + m->key_length, id, m->topic);
-    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
-    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
-    case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
-        return ERR_SET(
-            e, ERR_NOTFOUND,
-            "the topic %s does not exist on the brokers: create it, or check its name",
-            m->topic);
-    case RD_KAFKA_RESP_ERR__MSG_TIMED_OUT:
-        return ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
-                             "no broker has acknowledged a message (%s) to %s in time", id,
-                             m->topic);
-    default: break;
-    }
-    const unsigned flags =
-        kafka_error_reaction(code) == KAFKA_PERMANENT ? ERR_FATAL : ERR_RETRY;
-    return ERR_SET_FLAGS(e, ERR_BROKER, flags, "a message (%s) to %s was not accepted: %s", id,
-                         m->topic, rd_kafka_err2str(code));
-}
-
 int kafka_sink_send_each(struct kafka_sink *s, const struct kafka_message *messages, size_t n,
                          int *codes, struct err *e)
 {
@@ -174,13 +90,14 @@ int kafka_sink_send_each(struct kafka_sink *s, const struct kafka_message *messa
         return 0;
     drop_dead_handle(s);
     TRY(make_handle(s, e));
-    struct delivery *deliveries = calloc(n, sizeof *deliveries);
+    struct kafka_delivery *deliveries = calloc(n, sizeof *deliveries);
     if (!deliveries)
         return ERR_SET(e, ERR_NOMEM, "no memory to send %zu messages", n);
-    produce_all(s->rk, messages, n, deliveries);
+    kafka_produce_all(s->rk, messages, n, deliveries);
     int first = 0;
     for (size_t i = 0; i < n; i++) {
-        const int code = outcome_of(&messages[i], deliveries[i].code, first == 0 ? e : NULL);
+        const int code =
+            kafka_produce_outcome(&messages[i], deliveries[i].code, first == 0 ? e : NULL);
         if (codes)
             codes[i] = code;
         if (first == 0)

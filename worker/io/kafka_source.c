@@ -133,6 +133,7 @@ static void source_free(struct kafka_source *s)
         rd_kafka_destroy_flags(s->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
     kafka_partitions_fini(&s->partitions);
     pthread_mutex_destroy(&s->lock);
+    free(s->member);
     free(s->jobs_topic);
     free(s);
 }
@@ -146,6 +147,7 @@ int kafka_source_open(const struct kafka_options *o, struct kafka_source **out, 
     if (!s)
         return ERR_SET(e, ERR_NOMEM, "no memory for a Kafka consumer");
     pthread_mutex_init(&s->lock, NULL);
+    s->is_transactional = o->transactional_id != NULL;
     s->jobs_max = o->inflight_jobs_max;
     s->bytes_max = o->inflight_bytes_max;
     int code = 0;
@@ -492,6 +494,7 @@ void kafka_source_settle(struct kafka_source *s, const char *topic, int32_t part
     if (p && offset_tracker_settle(&p->tracker, offset)) {
         s->n_settled++;
         s->n_settled_uncommitted++;
+        p->is_changed = true;
     }
     pthread_mutex_unlock(&s->lock);
 }

@@ -2,9 +2,10 @@
  * Kafka as job queue and result topic (librdkafka >= 2.0.2).
  *
  * Delivery here is at least once: a result is stored, then produced (idempotent producer,
- * acknowledged), then its input offset counts as settled; what is committed is the low
- * watermark: the smallest offset of a partition that is not settled. The offset tracker is a
- * pure state machine of its own (offset_tracker.h).
+ * acknowledged), then its input offset counts as settled. What is committed is the low
+ * watermark, the smallest offset of a partition that is not settled, and beside it which
+ * offsets above are (offset_metadata.h): whoever reads the partition next is given only the
+ * others. The offset tracker is a pure state machine of its own (offset_tracker.h).
  *
  * A record that was handed out is settled by its taker sooner or later, also when its partition
  * has moved to another worker meanwhile. Then: if the partition comes straight back (every
@@ -38,13 +39,14 @@
  * by sasl.password.file, and is never logged.
  */
 struct kafka_options {
-    const char *brokers;       /* bootstrap.servers */
-    const char *group;         /* consumer group; the sink does not need it */
-    const char *jobs_topic;    /* likewise */
-    const char *results_topic; /* not used here: each message names its topic */
-    const char *const *props;  /* or NULL */
-    size_t inflight_jobs_max;  /* consumption pauses at this many unsettled jobs, */
-    size_t inflight_bytes_max; /* or bytes; resumes at half. 0: no such limit */
+    const char *brokers;          /* bootstrap.servers */
+    const char *group;            /* consumer group; the sink does not need it */
+    const char *jobs_topic;       /* likewise */
+    const char *results_topic;    /* not used here: each message names its topic */
+    const char *transactional_id; /* of kafka_burst.h; NULL: delivery is at least once */
+    const char *const *props;     /* or NULL */
+    size_t inflight_jobs_max;     /* consumption pauses at this many unsettled jobs, */
+    size_t inflight_bytes_max;    /* or bytes; resumes at half. 0: no such limit */
 };
 
 /* One record, copied out of librdkafka. Free with kafka_record_free. */

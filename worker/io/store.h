@@ -37,6 +37,8 @@ enum store_mode { STORE_OWNER, STORE_READER };
  * database; with ERR_DB: what is not a database, a damaged one.
  */
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *e);
+/* A random number that the database was given when it was made: which worker's it is. */
+int store_identity(struct store *s, int64_t *out, struct err *e);
 /* Checkpoints and optimises when owner. */
 void store_close(struct store *s);
 

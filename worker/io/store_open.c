@@ -194,6 +194,21 @@ static int connect_file(struct store *s, struct err *e)
     return store_exec(s, "PRAGMA foreign_keys = ON; PRAGMA mmap_size = 0;", "set up", e);
 }
 
+/* Of a database that has none: a new one, or one of an earlier version. */
+static int make_identity(struct store *s, struct err *e)
+{
+    return store_exec(s,
+                      "INSERT INTO meta SELECT 'identity', random() & 0x7fffffffffffffff "
+                      "WHERE NOT EXISTS (SELECT 1 FROM meta WHERE key = 'identity')",
+                      "give the database an identity", e);
+}
+
+int store_identity(struct store *s, int64_t *out, struct err *e)
+{
+    return store_query_s64(s, "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'identity'",
+                           out, e);
+}
+
 static int open_owner(struct store *s, struct err *e)
 {
     int64_t version = 0;
@@ -206,7 +221,8 @@ static int open_owner(struct store *s, struct err *e)
     TRY(set_wal(s, e));
     TRY(store_exec(s, "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864;",
                    "set up", e));
-    return store_migrate(s, version, e);
+    TRY(store_migrate(s, version, e));
+    return make_identity(s, e);
 }
 
 static int open_reader(struct store *s, struct err *e)

@@ -1,0 +1,317 @@
+#include "io/kafka_burst.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "kafka_int.h"
+
+enum {
+    INIT_WAIT_MS = 30000,
+    OFFSETS_WAIT_MS = 10000,
+    REPEAT_MS = 100,
+    REPEAT_US_MAX = 20000000,
+    FENCED_US = 300000000,
+};
+
+struct kafka_burst {
+    rd_kafka_t *rk; /* NULL: to be made */
+    rd_kafka_conf_t *conf;
+    char *id;
+    bool is_unsure;    /* whether the last commit was carried out */
+    int64_t fenced_us; /* when last; 0: never */
+    uint64_t n_bursts; /* begun */
+    struct kafka_error_log error_log;
+};
+
+void (*kafka_burst_hook)(enum kafka_burst_point point, uint64_t n);
+
+static void pass(const struct kafka_burst *b, enum kafka_burst_point point)
+{
+    if (kafka_burst_hook)
+        kafka_burst_hook(point, b->n_bursts);
+}
+
+static void on_error(rd_kafka_t *rk, int code, const char *reason, void *burst)
+{
+    (void)rk;
+    struct kafka_burst *b = burst;
+    if (code != RD_KAFKA_RESP_ERR__FATAL) /* calls return those */
+        kafka_error_log_line(&b->error_log, code, reason);
+}
+
+/* ------------------------------------------------------------------ the producer */
+
+static void drop_producer(struct kafka_burst *b)
+{
+    if (b->rk)
+        rd_kafka_destroy(b->rk);
+    b->rk = NULL;
+}
+
+/* librdkafka cannot tell a successor from a transaction that ran out of time, so once is no
+ * proof of another worker. */
+static int report_fenced(struct kafka_burst *b, struct err *e)
+{
+    const int64_t now_us = clock_mono_us();
+    const bool is_again = b->fenced_us != 0 && now_us - b->fenced_us < FENCED_US;
+    b->fenced_us = now_us;
+    if (is_again)
+        return ERR_SET_FLAGS(e, ERR_BROKER, ERR_FATAL,
+                             "another worker publishes as %s: each worker needs a database of "
+                             "its own, and no copy of another's",
+                             b->id);
+    return ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
+                         "the producer %s was fenced off by the broker: a new one is made",
+                         b->id);
+}
+
+/* Takes error. The producer is of no more use. */
+static int give_up_producer(struct kafka_burst *b, rd_kafka_error_t *error, const char *what,
+                            struct err *e)
+{
+    const rd_kafka_resp_err_t code = rd_kafka_error_code(error);
+    const bool is_fenced = code == RD_KAFKA_RESP_ERR__FENCED ||
+                           code == RD_KAFKA_RESP_ERR_PRODUCER_FENCED ||
+                           code == RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH;
+    const bool is_permanent = !is_fenced && kafka_error_reaction(code) == KAFKA_PERMANENT;
+    const int rc = is_fenced
+                       ? report_fenced(b, e)
+                       : ERR_SET_FLAGS(e, ERR_BROKER, is_permanent ? ERR_FATAL : ERR_RETRY,
+                                       "%s failed: %s", what, rd_kafka_error_string(error));
+    rd_kafka_error_destroy(error);
+    drop_producer(b);
+    return rc;
+}
+
+static int make_producer(struct kafka_burst *b, struct err *e)
+{
+    if (b->rk)
+        return 0;
+    char reason[256];
+    rd_kafka_conf_t *conf = rd_kafka_conf_dup(b->conf);
+    b->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, reason, sizeof reason);
+    if (!b->rk) {
+        rd_kafka_conf_destroy(conf);
+        return ERR_SET(e, ERR_CONFIG, "Kafka producer: %s", reason);
+    }
+    rd_kafka_error_t *error = rd_kafka_init_transactions(b->rk, INIT_WAIT_MS);
+    return error ? give_up_producer(b, error, "beginning to publish", e) : 0;
+}
+
+int kafka_burst_open(const struct kafka_options *o, struct kafka_burst **out, struct err *e)
+{
+    *out = NULL;
+    struct kafka_burst *b = calloc(1, sizeof *b);
+    if (!b || !(b->id = strdup(o->transactional_id))) {
+        free(b);
+        return ERR_SET(e, ERR_NOMEM, "no memory for a Kafka producer");
+    }
+    int rc = kafka_conf_build(o, KAFKA_PRODUCER, &b->conf, e);
+    if (rc == 0) {
+        rd_kafka_conf_set_opaque(b->conf, b);
+        rd_kafka_conf_set_error_cb(b->conf, on_error);
+        rd_kafka_conf_set_dr_msg_cb(b->conf, kafka_produce_on_delivery);
+        rc = make_producer(b, e);
+    }
+    if (rc != 0) {
+        kafka_burst_close(b);
+        return rc;
+    }
+    *out = b;
+    return 0;
+}
+
+void kafka_burst_close(struct kafka_burst *b)
+{
+    if (!b)
+        return;
+    drop_producer(b);
+    if (b->conf)
+        rd_kafka_conf_destroy(b->conf);
+    free(b->id);
+    free(b);
+}
+
+/* ------------------------------------------------------------------ a transaction */
+
+static bool may_repeat(int64_t began_us)
+{
+    if (clock_mono_us() - began_us > REPEAT_US_MAX)
+        return false;
+    nanosleep(&(struct timespec){.tv_nsec = REPEAT_MS * 1000000L}, NULL);
+    return true;
+}
+
+static int abort_transaction(struct kafka_burst *b)
+{
+    rd_kafka_error_t *error = rd_kafka_abort_transaction(b->rk, -1);
+    return error ? give_up_producer(b, error, "taking a burst of results back", NULL) : 0;
+}
+
+/* Takes error, which is no reason to repeat the call. */
+static int end_badly(struct kafka_burst *b, rd_kafka_error_t *error, const char *what,
+                     struct err *e)
+{
+    if (rd_kafka_error_is_fatal(error) || !rd_kafka_error_txn_requires_abort(error))
+        return give_up_producer(b, error, what, e);
+    const int rc = ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY, "%s failed: %s", what,
+                                 rd_kafka_error_string(error));
+    rd_kafka_error_destroy(error);
+    if (abort_transaction(b) == 0)
+        b->is_unsure = false;
+    return rc;
+}
+
+static int send_offsets(struct kafka_burst *b, const struct kafka_snapshot *snapshot,
+                        struct err *e)
+{
+    const int64_t began_us = clock_mono_us();
+    rd_kafka_error_t *error;
+    while ((error = rd_kafka_send_offsets_to_transaction(b->rk, snapshot->offsets,
+                                                         snapshot->member, OFFSETS_WAIT_MS)) &&
+           rd_kafka_error_is_retriable(error) && may_repeat(began_us))
+        rd_kafka_error_destroy(error);
+    return error ? end_badly(b, error, "committing the offsets of answered jobs", e) : 0;
+}
+
+/* Once it is asked for, a commit that does not answer may still come true: then only a new
+ * producer makes sure that it does not end a later transaction. */
+static int commit(struct kafka_burst *b, struct err *e)
+{
+    const int64_t began_us = clock_mono_us();
+    rd_kafka_error_t *error;
+    b->is_unsure = true;
+    while ((error = rd_kafka_commit_transaction(b->rk, -1)) &&
+           rd_kafka_error_is_retriable(error) && may_repeat(began_us))
+        rd_kafka_error_destroy(error);
+    if (error)
+        return end_badly(b, error, "publishing a burst of results", e);
+    b->is_unsure = false;
+    return 0;
+}
+
+/* The first message that failed, or 0; those that are too large are marked. */
+static int read_reports(const struct kafka_answer *answers, size_t n,
+                        const struct kafka_delivery *reports, enum kafka_answer_state *states,
+                        struct err *e)
+{
+    int rc = 0, rc_limit = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (states[i] != ANSWER_OPEN || !answers[i].message.value)
+            continue;
+        struct err why = {0};
+        const int code = kafka_produce_outcome(&answers[i].message, reports[i].code, &why);
+        if (code == ERR_LIMIT) {
+            states[i] = ANSWER_TOO_LARGE;
+            rc_limit = code;
+        } else if (code != 0 && rc == 0) {
+            rc = ERR_SET_FLAGS(e, code, why.flags, "%s", why.text);
+        }
+    }
+    if (rc == 0 && rc_limit != 0)
+        rc = ERR_SET(e, ERR_LIMIT, "a result is too large for its topic");
+    return rc;
+}
+
+static int produce(struct kafka_burst *b, const struct kafka_answer *answers, size_t n,
+                   enum kafka_answer_state *states, struct err *e)
+{
+    struct kafka_message *messages = calloc(n, sizeof messages[0]);
+    struct kafka_delivery *sent = calloc(n, sizeof sent[0]);
+    struct kafka_delivery *reports = calloc(n, sizeof reports[0]);
+    int rc = 0;
+    if (messages && sent && reports) {
+        size_t n_messages = 0;
+        for (size_t i = 0; i < n; i++)
+            if (states[i] == ANSWER_OPEN && answers[i].message.value)
+                messages[n_messages++] = answers[i].message;
+        kafka_produce_all(b->rk, messages, n_messages, sent);
+        for (size_t i = 0, k = 0; i < n; i++)
+            if (states[i] == ANSWER_OPEN && answers[i].message.value)
+                reports[i] = sent[k++];
+        rc = read_reports(answers, n, reports, states, e);
+    } else {
+        rc = ERR_SET(e, ERR_NOMEM, "no memory to send %zu results", n);
+    }
+    free(messages);
+    free(sent);
+    free(reports);
+    return rc;
+}
+
+static int transact(struct kafka_burst *b, const struct kafka_snapshot *snapshot,
+                    const struct kafka_answer *answers, size_t n,
+                    enum kafka_answer_state *states, struct err *e)
+{
+    b->n_bursts++;
+    pass(b, BURST_BEGIN);
+    rd_kafka_error_t *error = rd_kafka_begin_transaction(b->rk);
+    if (error)
+        return give_up_producer(b, error, "beginning a burst of results", e);
+    pass(b, BURST_PRODUCE);
+    const int rc = produce(b, answers, n, states, e);
+    if (rc != 0) {
+        abort_transaction(b);
+        return rc;
+    }
+    pass(b, BURST_OFFSETS);
+    TRY(send_offsets(b, snapshot, e));
+    pass(b, BURST_COMMIT);
+    TRY(commit(b, e));
+    pass(b, BURST_SETTLE);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ a burst */
+
+static bool is_any(const enum kafka_answer_state *states, size_t n,
+                   enum kafka_answer_state wanted)
+{
+    for (size_t i = 0; i < n; i++)
+        if (states[i] == wanted)
+            return true;
+    return false;
+}
+
+static void settle(struct kafka_source *source, const struct kafka_answer *answers, size_t n,
+                   enum kafka_answer_state *states)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (states[i] != ANSWER_OPEN)
+            continue;
+        kafka_source_settle(source, answers[i].topic, answers[i].partition, answers[i].offset);
+        states[i] = ANSWER_GIVEN;
+    }
+}
+
+/* Without this a commit that came true unheard of would be answered a second time. */
+static int find_out(struct kafka_burst *b, struct kafka_source *source, struct err *e)
+{
+    if (!b->is_unsure)
+        return 0;
+    TRY(kafka_source_take_over_committed(source, e));
+    b->is_unsure = false;
+    return 0;
+}
+
+int kafka_burst_send(struct kafka_burst *b, struct kafka_source *source,
+                     const struct kafka_answer *answers, size_t n,
+                     enum kafka_answer_state *states, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        states[i] = ANSWER_OPEN;
+    TRY(make_producer(b, e));
+    TRY(find_out(b, source, e));
+    struct kafka_snapshot snapshot = {0};
+    int rc = kafka_source_snapshot(source, answers, n, states, &snapshot, e);
+    if (rc == 0 && is_any(states, n, ANSWER_OPEN)) {
+        rc = transact(b, &snapshot, answers, n, states, e);
+        if (rc == 0)
+            settle(source, answers, n, states);
+    }
+    kafka_snapshot_fini(&snapshot);
+    return rc;
+}

@@ -1,0 +1,124 @@
+/*
+ * What a burst commits: taken from the trackers under the source's lock, together with who we
+ * are in the group, so that offsets of partitions that were taken away are never committed in
+ * the name of a generation that gave them to somebody else.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kafka_int.h"
+
+enum { COMMITTED_WAIT_MS = 10000 };
+
+void kafka_snapshot_fini(struct kafka_snapshot *snapshot)
+{
+    if (snapshot->offsets)
+        rd_kafka_topic_partition_list_destroy(snapshot->offsets);
+    if (snapshot->member)
+        rd_kafka_consumer_group_metadata_destroy(snapshot->member);
+    *snapshot = (struct kafka_snapshot){0};
+}
+
+static struct kafka_partition *partition_of(const struct kafka_source *s,
+                                            const struct kafka_answer *a)
+{
+    struct kafka_partition *p = kafka_partitions_find(&s->partitions, a->topic, a->partition);
+    return p && p->lease == a->lease ? p : NULL;
+}
+
+/* False: nobody knows yet whose it will be. */
+static bool sort_answer(const struct kafka_source *s, const struct kafka_answer *a,
+                        enum kafka_answer_state *state)
+{
+    const struct kafka_partition *p = partition_of(s, a);
+    if (!p)
+        *state = ANSWER_NOT_OURS;
+    else if (!offset_tracker_is_unsettled(&p->tracker, a->offset))
+        *state = ANSWER_GIVEN;
+    return !p || p->is_owned;
+}
+
+static void add_partition(const struct kafka_partition *p, const struct kafka_answer *answers,
+                          size_t n, const enum kafka_answer_state *states,
+                          rd_kafka_topic_partition_list_t *list)
+{
+    struct offset_bits settled;
+    offset_tracker_settled(&p->tracker, &settled);
+    bool is_touched = false;
+    for (size_t i = 0; i < n; i++)
+        if (states[i] == ANSWER_OPEN && answers[i].partition == p->id &&
+            strcmp(answers[i].topic, p->topic) == 0) {
+            offset_bits_settle(&settled, answers[i].offset);
+            is_touched = true;
+        }
+    if (is_touched)
+        kafka_group_add_settled(list, p->topic, p->id, &settled);
+}
+
+static int snapshot_locked(struct kafka_source *s, const struct kafka_answer *answers, size_t n,
+                           enum kafka_answer_state *states, struct kafka_snapshot *out,
+                           struct err *e)
+{
+    bool is_known = s->is_assigned && s->member != NULL && !s->is_broken;
+    for (size_t i = 0; i < n; i++)
+        is_known &= sort_answer(s, &answers[i], &states[i]);
+    if (!is_known)
+        return ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
+                             "the group is being rebalanced: results wait until it is known "
+                             "whose they are");
+    out->offsets = rd_kafka_topic_partition_list_new((int)s->partitions.n);
+    for (size_t i = 0; i < s->partitions.n; i++)
+        if (s->partitions.items[i]->is_owned)
+            add_partition(s->partitions.items[i], answers, n, states, out->offsets);
+    rd_kafka_error_t *error =
+        rd_kafka_consumer_group_metadata_read(&out->member, s->member, s->member_bytes);
+    if (!error)
+        return 0;
+    rd_kafka_error_destroy(error);
+    return ERR_SET(e, ERR_NOMEM, "no memory for the membership of the group");
+}
+
+int kafka_source_snapshot(struct kafka_source *s, const struct kafka_answer *answers, size_t n,
+                          enum kafka_answer_state *states, struct kafka_snapshot *out,
+                          struct err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    const int rc = snapshot_locked(s, answers, n, states, out, e);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+static rd_kafka_topic_partition_list_t *list_owned(struct kafka_source *s)
+{
+    pthread_mutex_lock(&s->lock);
+    rd_kafka_topic_partition_list_t *list =
+        rd_kafka_topic_partition_list_new((int)s->partitions.n + 1);
+    for (size_t i = 0; i < s->partitions.n; i++)
+        if (s->partitions.items[i]->is_owned)
+            rd_kafka_topic_partition_list_add(list, s->partitions.items[i]->topic,
+                                              s->partitions.items[i]->id);
+    pthread_mutex_unlock(&s->lock);
+    return list;
+}
+
+int kafka_source_take_over_committed(struct kafka_source *s, struct err *e)
+{
+    rd_kafka_topic_partition_list_t *list = list_owned(s);
+    const rd_kafka_resp_err_t code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++) {
+        struct offset_bits committed;
+        kafka_group_read_committed(&list->elems[i], &committed);
+        struct kafka_partition *p = kafka_partitions_find(&s->partitions, list->elems[i].topic,
+                                                          list->elems[i].partition);
+        if (p && p->is_owned && committed.base >= 0)
+            offset_tracker_settle_known(&p->tracker, &committed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    rd_kafka_topic_partition_list_destroy(list);
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
+        return 0;
+    return ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
+                         "what the group has committed cannot be read: %s",
+                         rd_kafka_err2str(code));
+}
