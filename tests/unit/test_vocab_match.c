@@ -71,7 +71,7 @@ static void another_text_is_named_with_its_id_and_both_texts(void **state)
     other.word = "ol";
     check(&plain, &other, "token 256 is \"ol\" there and \"lo\" in the model");
     other.word = "lo\x1b[31m\xc3\xa9";
-    check(&plain, &other, "token 256 is \"lo?[31m??\" there and \"lo\" in the model");
+    check(&plain, &other, "token 256 is \"lo?[31m?\" there and \"lo\" in the model");
     /* The first one counts. */
     other.kind = SMALL_NORMAL;
     check(&plain, &other, "token 256 ");

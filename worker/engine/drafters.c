@@ -192,5 +192,7 @@ size_t drafters_proposers(struct drafters *d, struct draft_proposer out[DRAFT_PR
                                     .ctx = d,
                                     .sources = 1u << DRAFT_LOOKUP | 1u << DRAFT_SELF |
                                                1u << DRAFT_PREDICTION | 1u << DRAFT_RECYCLE};
+    if (d->heads)
+        out[n++] = head_drafts_proposer(d->heads);
     return n;
 }
