@@ -119,7 +119,8 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
 }
 
 /* Options and plan as the database keeps them. */
-static char *describe_engine(const struct engine *eng, const struct settings *s)
+static char *describe_engine(const struct engine *eng, const struct settings *s,
+                             const struct setup_drafts *drafts)
 {
     const struct engine_plan plan = engine_plan(eng);
     json_t *steps = json_array();
@@ -137,20 +138,26 @@ static char *describe_engine(const struct engine *eng, const struct settings *s)
         "weights_bytes", (json_int_t)plan.weights_bytes, "kv_bytes", (json_int_t)plan.kv_bytes,
         "activations_bytes", (json_int_t)plan.activations_bytes, "drafts_bytes",
         (json_int_t)plan.drafts_bytes, "calibration", steps);
+    if (*drafts->text)
+        json_object_set_new(root, "heads", json_string(drafts->text));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return text;
 }
 
-/* Nodes that steps computed, by source and by depth; those without any are left out. */
+/* Nodes that steps computed, by source and by depth; those without any are left out. A source
+ * that was often unasked does not pay here. */
 static json_t *describe_drafts(const struct draft_counters *c)
 {
     json_t *by_source = json_object(), *by_depth = json_array();
     for (size_t i = 0; i < DRAFT_SOURCES; i++)
-        if (c->drafted_by[i] > 0)
-            json_object_set_new(by_source, draft_source_name((enum draft_source)i),
-                                json_pack("{s:I, s:I}", "drafted", (json_int_t)c->drafted_by[i],
-                                          "accepted", (json_int_t)c->accepted_by[i]));
+        if (c->drafted_by[i] > 0 || c->unasked[i] > 0)
+            json_object_set_new(
+                by_source, draft_source_name((enum draft_source)i),
+                json_pack("{s:I, s:I, s:I, s:I, s:I}", "drafted", (json_int_t)c->drafted_by[i],
+                          "accepted", (json_int_t)c->accepted_by[i], "asked",
+                          (json_int_t)c->asked[i], "unasked", (json_int_t)c->unasked[i],
+                          "asked_us", (json_int_t)c->asked_us[i]));
     for (size_t i = 1; i <= DRAFT_NODES_MAX; i++)
         if (c->drafted_at[i] > 0)
             json_array_append_new(by_depth,
@@ -191,9 +198,10 @@ static char *describe_counters(const struct engine *eng, const struct settings *
     return text;
 }
 
-static int begin_run(struct setup *setup, const struct settings *s, struct err *e)
+static int begin_run(struct setup *setup, const struct settings *s,
+                     const struct setup_drafts *used, struct err *e)
 {
-    char *engine_json = describe_engine(setup->engine, s);
+    char *engine_json = describe_engine(setup->engine, s, used);
     if (!engine_json)
         return ERR_SET(e, ERR_NOMEM, "no memory for the run's description");
     const struct store_run run = {
@@ -211,7 +219,7 @@ static int begin_run(struct setup *setup, const struct settings *s, struct err *
     return rc;
 }
 
-static void say_plan(const struct setup *setup)
+static void say_plan(const struct setup *setup, const struct setup_drafts *used)
 {
     const struct engine_plan plan = engine_plan(setup->engine);
     char drafts[48] = "";
@@ -223,6 +231,8 @@ static void say_plan(const struct setup *setup)
              plan.n_threads, plan.weights_bytes >> 20, plan.kv_bytes >> 20,
              plan.kv_pages * KV_PAGE_TOKENS, plan.activations_bytes >> 20, drafts,
              plan.context);
+    if (*used->text)
+        log_info("drafts from %s", used->text);
 }
 
 int setup_open(struct setup *setup, const struct settings *s, const char *db_path,
@@ -246,9 +256,9 @@ int setup_open(struct setup *setup, const struct settings *s, const char *db_pat
     TRY_OUT(rc, setup_open_drafts(s, setup->model, &options, &drafts, e));
     TRY_OUT(rc, engine_open(setup->model, &options, &setup->engine, e));
     model_drop_weights(setup->model); /* the engine has packed them */
-    TRY_OUT(rc, begin_run(setup, s, e));
+    TRY_OUT(rc, begin_run(setup, s, &drafts, e));
     if (!quiet)
-        say_plan(setup);
+        say_plan(setup, &drafts);
 out:
     setup_close_drafts(&drafts);
     if (rc != 0)

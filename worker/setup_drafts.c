@@ -36,16 +36,17 @@ int setup_choose_speculation(const struct settings *s, unsigned *out, struct err
 int setup_open_drafts(const struct settings *s, const struct model *m,
                       struct engine_options *options, struct setup_drafts *out, struct err *e)
 {
-    (void)m;
     *out = (struct setup_drafts){0};
-    if (options->speculation & SPECULATION_HEADS)
-        return ERR_SET(e, ERR_UNSUPPORTED, "%s: heads cannot be read yet",
-                       s->speculation_heads);
+    if (!(options->speculation & SPECULATION_HEADS))
+        return 0;
+    TRY(heads_open(s->speculation_heads, m, &out->heads, e));
+    heads_describe(out->heads, out->text, sizeof out->text);
     options->heads = out->heads;
     return 0;
 }
 
 void setup_close_drafts(struct setup_drafts *d)
 {
+    heads_close(d->heads);
     *d = (struct setup_drafts){0};
 }

@@ -12,6 +12,7 @@ int setup_choose_speculation(const struct settings *s, unsigned *out, struct err
 /* Opened files, which the engine's options point to; to be closed after engine_open. */
 struct setup_drafts {
     struct heads *heads; /* or NULL */
+    char text[128];      /* what is used of them, "" when nothing is */
 };
 
 int setup_open_drafts(const struct settings *s, const struct model *m,

@@ -54,3 +54,17 @@ it 'refuses a kind of speculation that it does not have'
 run sheaf run -i in.jsonl -o no.jsonl --db no.db --speculation telepathy
 code_is 78
 err_has 'off, lookup'
+
+it 'names the setting when heads are wanted and not given, or are none'
+run sheaf run -i in.jsonl -o no.jsonl --db no.db --speculation heads
+code_is 78
+err_has 'speculation\.heads'
+run sheaf run -i in.jsonl -o no.jsonl --db no.db --speculation heads --speculation-heads in.jsonl
+[ "$code" != 0 ] || complain 'any file will do'
+err_has 'in\.jsonl'
+
+it 'takes what is given of all sources'
+run sheaf run -i in.jsonl -o all.jsonl --db all.db --speculation all
+code_is 0
+[ "$(answers off.db)" = "$(answers all.db)" ] || complain 'answers differ'
+sql all.db "SELECT json_extract(engine_json, '\$.speculation') FROM v_runs" 'all'

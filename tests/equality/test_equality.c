@@ -1,6 +1,6 @@
 /*
  * The levers never change an answer: batch, chunk, step and pool size, threads, order of
- * submission, preemption, prefix cache, eviction, shared attention, lookup speculation and
+ * submission, preemption, prefix cache, eviction, shared attention, speculation and
  * kernel set against one
  * plain run (reference kernels, one sequence at a time, no cache, one thread). Tokens and text
  * are compared byte for byte; each lever must be seen to have worked.
@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "engine/kvpool.h"
 #include "golden.h"
+#include "heads_make.h"
 
 enum { N_JOBS = 24, N_OUT = 24, TEXT_MAX = 4096, LONGEST = 4 * KV_PAGE_TOKENS + 1 };
 
@@ -221,6 +222,28 @@ static const struct lever levers[] = {
      true,
      0,
      CACHES},
+    {"heads, two threads, shuffled",
+     {.n_threads = 2,
+      .batch = 8,
+      .step_tokens = 64,
+      .chunk_tokens = 16,
+      .speculation = SPECULATION_HEADS,
+      .draft_always = true,
+      .draft_tokens = 100},
+     true,
+     0,
+     0},
+    {"heads and lookup, shared attention, preempted",
+     {.n_threads = 2,
+      .batch = 16,
+      .step_tokens = 512,
+      .chunk_tokens = 512,
+      .speculation = SPECULATION_LOOKUP | SPECULATION_HEADS,
+      .draft_always = true,
+      SHARED},
+     false,
+     LONGEST + N_OUT + 2 * KV_PAGE_TOKENS,
+     CACHES | PREEMPTS | DRAFTS},
 };
 
 static const char *const models[] = {"tiny-llama-q4_1.gguf", "tiny-llama-mix.gguf",
@@ -289,7 +312,12 @@ static struct answers *answer_all(const struct model *m, const char *isa, enum k
     o.context = 256;
     const size_t tokens = lever->pool_tokens ? lever->pool_tokens : N_JOBS * o.context;
     o.kv_bytes = (tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS * kvpool_page_bytes(&shape);
+    const struct heads_shape shape_of_heads = {
+        .n_heads = 3, .n_blocks = 1, .n_draft = 100, .scale = 0.03125f};
+    struct heads *heads = heads_make(m, &shape_of_heads);
+    o.heads = heads;
     struct engine *eng = golden_open_engine(m, isa, ACT_INT8, kv, &o);
+    heads_close(heads);
     assert_string_equal(engine_kernels(eng)->name, isa);
     for (size_t i = 0; i < N_JOBS; i++) /* 7 and 24 have no common factor: every job once */
         submit_job(eng, lever->shuffled ? (i * 7 + 3) % N_JOBS : i, seed);

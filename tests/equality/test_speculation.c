@@ -1,8 +1,8 @@
 /*
  * Speculation never changes an answer: random jobs, in random company, drafted for by whoever
- * knows the answer, by whoever knows nothing, by all between, and by lookup, against an engine
- * without speculation. Tokens and text are compared byte for byte; each thing that can happen
- * must be seen to have happened.
+ * knows the answer, by whoever knows nothing, by all between, by lookup and by heads, against
+ * an engine without speculation. Tokens and text are compared byte for byte; each thing that
+ * can happen must be seen to have happened.
  *
  * A case is a job. SHEAF_SPECULATION_CASES says how many, SHEAF_SEED where they begin.
  */
@@ -20,6 +20,7 @@
 #include "base/size.h"
 #include "engine/engine_int.h"
 #include "golden.h"
+#include "heads_make.h"
 
 enum {
     CONTEXT = 160,
@@ -205,8 +206,9 @@ static bool is_same_answer(const struct job *job, const struct seq_result *r)
 struct sources {
     const struct model *model;
     struct dice dice;
-    bool misplaces; /* spoils the last key of a sequence, as a wrong move would */
-    bool looks_up;  /* the engine's own sources draft */
+    bool misplaces;            /* spoils the last key of a sequence, as a wrong move would */
+    const struct heads *heads; /* or NULL; else the engine's own sources draft, which these
+                                  may be among */
     struct engine *engine;
 };
 
@@ -343,14 +345,17 @@ static struct engine_options random_options(struct dice *d, const struct model *
                                .whole_prompts = roll(d, 5) == 0,
                                .draft_tokens = drafts[roll(d, 5)],
                                .proposer = {.propose = propose, .ctx = sources}};
-    if (sources->looks_up) {
+    if (sources->heads) {
+        static const unsigned kinds[] = {SPECULATION_LOOKUP, SPECULATION_HEADS,
+                                         SPECULATION_LOOKUP | SPECULATION_HEADS};
         o.proposer.propose = NULL;
-        o.speculation = SPECULATION_LOOKUP;
+        o.speculation = kinds[roll(d, 3)];
+        o.heads = sources->heads;
         o.draft_always = roll(d, 4) > 0;
     }
     o.step_tokens = o.batch + roll(d, 64);
-    /* Fewer worlds have to show preemptions where drafts are looked up. */
-    const size_t n_spare = roll(d, 2 + o.batch / (sources->looks_up ? 16 : 2));
+    /* Fewer worlds have to show preemptions where the engine drafts by itself. */
+    const size_t n_spare = roll(d, 2 + o.batch / (sources->heads ? 16 : 2));
     const size_t n_pages = roll(d, 2) ? one + n_spare : JOBS_MAX * one;
     o.kv_bytes = n_pages * page_bytes(m, kv);
     return o;
@@ -457,9 +462,9 @@ static void note_counters(struct sights *all, const struct engine *eng)
     all->n_evicted += c.prefix.pages_evicted;
 }
 
-enum kind { DRAFTERS, LOOKUP, MISPLACED };
+enum kind { DRAFTERS, OWN_SOURCES, MISPLACED };
 
-/* Lookup asks nobody, whatever a job's drafter is. */
+/* The engine's own sources ask nobody, whatever a job's drafter is. */
 static void forget_drafters(struct job *jobs, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -472,24 +477,31 @@ static bool run_world(const struct model *m, struct engine *plain, const char *i
 {
     static struct job jobs[JOBS_MAX], heirs[JOBS_MAX];
     struct dice d = {.seed = seed};
+    const struct heads_shape shape = {.seed = seed,
+                                      .n_heads = 1 + seed % 3,
+                                      .n_blocks = 1,
+                                      .n_draft = seed % 2 ? 200 : 0,
+                                      .scale = 0.03125f};
+    struct heads *heads = kind == OWN_SOURCES ? heads_make(m, &shape) : NULL;
     struct sources sources = {.model = m,
                               .dice = {.seed = seed + 1000000},
                               .misplaces = kind == MISPLACED,
-                              .looks_up = kind == LOOKUP};
+                              .heads = heads};
     const struct engine_options o = random_options(&d, m, kv, &sources);
     struct engine *eng = golden_open_engine(m, isa, ACT_INT8, kv, &o);
+    heads_close(heads);
     sources.engine = eng;
     const size_t n = 1 + roll(&d, size_min(JOBS_MAX, 2 * o.batch));
     for (size_t i = 0; i < n; i++)
         make_job(&d, m, &jobs[i]);
     answer_plainly(plain, jobs, n);
-    if (kind == LOOKUP)
+    if (kind == OWN_SOURCES)
         forget_drafters(jobs, n);
     bool same = compare_answers(eng, jobs, n, all);
     for (size_t i = 0; i < n; i++)
         make_heir(&d, m, &jobs[roll(&d, n)], &heirs[i]);
     answer_plainly(plain, heirs, n);
-    if (kind == LOOKUP)
+    if (kind == OWN_SOURCES)
         forget_drafters(heirs, n);
     same = compare_answers(eng, heirs, n, all) && same;
     note_counters(all, eng);
@@ -514,9 +526,9 @@ static const struct {
 enum { N_TELLERS = sizeof tellers / sizeof tellers[0] };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(SHEAF_REF_ONLY)
-enum { N_CASES = 600, N_LOOKUP_CASES = 600 };
+enum { N_CASES = 600, N_OWN_CASES = 600 };
 #else
-enum { N_CASES = 10000, N_LOOKUP_CASES = 2500 };
+enum { N_CASES = 10000, N_OWN_CASES = 3000 };
 #endif
 
 /* ------------------------------------------------------------------ tests */
@@ -563,11 +575,11 @@ static void no_draft_changes_an_answer(void **state)
     assert_true(all.n_alone > 0 && all.n_many > 0);
 }
 
-static void lookup_changes_no_answer(void **state)
+static void neither_do_lookup_and_heads(void **state)
 {
     (void)state;
     const struct sights all =
-        run_worlds(LOOKUP, number_from("SHEAF_SPECULATION_CASES", N_LOOKUP_CASES));
+        run_worlds(OWN_SOURCES, number_from("SHEAF_SPECULATION_CASES", N_OWN_CASES));
     assert_true(all.n_stops > 0 && all.n_ends > 0 && all.n_lengths > 0 && all.n_contexts > 0);
     assert_true(all.n_preempted > 0 && all.n_cached > 0 && all.n_evicted > 0);
     assert_true(all.n_chunks > 0 && all.n_accepted > 0 && all.n_accepted < all.n_drafted);
@@ -794,20 +806,24 @@ static void step_times_are_measured_from_one_row_to_the_most(void **state)
 }
 
 /* A table in which the second row takes so much and the 64th as much; the first takes what it
- * does. */
-static void give_times(struct engine *eng, struct draft_proposer proposer, double second,
+ * does. proposer NULL: the engine's own. */
+static void give_times(struct engine *eng, const struct draft_proposer *proposer, double second,
                        double last, double vain_share)
 {
     const double us = eng->decoding_time.points[0].us;
     struct spec_time time;
     spec_time_init(&time,
                    (struct spec_time_point[]){{1, us}, {2, second * us}, {64, last * us}}, 3);
-    const struct spec_options options = {.proposer = proposer,
-                                         .batch = eng->options.batch,
-                                         .nodes_max = DRAFT_NODES_MAX,
-                                         .n_vocab = eng->model->config.n_vocab,
-                                         .time = &time,
-                                         .vain_share = vain_share};
+    struct spec_options options = {.n_proposers = 1,
+                                   .batch = eng->options.batch,
+                                   .nodes_max = DRAFT_NODES_MAX,
+                                   .n_vocab = eng->model->config.n_vocab,
+                                   .time = &time,
+                                   .vain_share = vain_share};
+    if (proposer)
+        options.proposers[0] = *proposer;
+    else
+        options.n_proposers = drafters_proposers(eng->drafters, options.proposers);
     spec_close(eng->spec);
     assert_int_equal(spec_open(&options, eng->prefixes, eng->kvpool, &eng->spec, NULL), 0);
 }
@@ -820,7 +836,7 @@ static struct seq_result answer_by_times(struct lone *l, double second, double l
     struct engine_options o = lookup_options(l);
     o.draft_always = false;
     struct engine *eng = open_lookup(l, &o);
-    give_times(eng, drafters_proposer(eng->drafters), second, last, ANY_SHARE);
+    give_times(eng, NULL, second, last, ANY_SHARE);
     const struct seq_result r = answer_with(eng, &l->job);
     engine_close(eng);
     return r;
@@ -856,8 +872,8 @@ static void sources_are_seldom_asked_in_vain(void **state)
     o.draft_always = false;
     struct engine *eng = open_lookup(&l, &o);
     size_t n_asked = 0;
-    give_times(eng, (struct draft_proposer){.propose = ponder, .ctx = &n_asked}, 1.001, 1.01,
-               0.01);
+    const struct draft_proposer slow = {.propose = ponder, .ctx = &n_asked};
+    give_times(eng, &slow, 1.001, 1.01, 0.01);
     const struct seq_result r = answer_with(eng, &l.job);
     assert_int_equal(r.n_drafted, 0);
     assert_true(n_asked >= 1 && n_asked <= 6);
@@ -896,7 +912,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_draft_changes_an_answer),
-        cmocka_unit_test(lookup_changes_no_answer),
+        cmocka_unit_test(neither_do_lookup_and_heads),
         cmocka_unit_test(the_comparison_sees_a_misplaced_key),
         cmocka_unit_test(a_perfect_drafter_gains_its_depth_in_every_step),
         cmocka_unit_test(off_is_off),

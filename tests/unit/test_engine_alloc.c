@@ -13,10 +13,12 @@
 #include "engine/seq.h"
 #include "failing_alloc.h"
 #include "golden.h"
+#include "heads_make.h"
 
 enum { N_OUT = 80, N_JOBS = 3 };
 
 static struct model *model;
+static struct heads *heads;
 
 /* By job, for measured times may decide whose answer comes first. */
 struct outcome {
@@ -67,7 +69,7 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
 }
 
 /* Goes on after a failure, as far as it gets: the engine must stay whole. */
-static int open_and_answer(bool by_lookup, struct outcome *out, struct err *e)
+static int open_and_answer(unsigned speculation, struct outcome *out, struct err *e)
 {
     struct engine_options o = {.n_threads = 2,
                                .batch = 2,
@@ -76,9 +78,10 @@ static int open_and_answer(bool by_lookup, struct outcome *out, struct err *e)
                                .context = 128,
                                .draft_tokens = 8,
                                .proposer = {.propose = propose}};
-    if (by_lookup) {
+    if (speculation) {
         o.proposer.propose = NULL;
-        o.speculation = SPECULATION_LOOKUP;
+        o.speculation = speculation;
+        o.heads = heads;
     }
     struct engine *eng = NULL;
     int worst = engine_open(model, &o, &eng, e);
@@ -102,11 +105,11 @@ static int open_and_answer(bool by_lookup, struct outcome *out, struct err *e)
     return worst;
 }
 
-static void fail_each_allocation(bool by_lookup)
+static void fail_each_allocation(unsigned speculation)
 {
     struct outcome good = {0};
     struct err e = {0};
-    assert_int_equal(open_and_answer(by_lookup, &good, &e), 0);
+    assert_int_equal(open_and_answer(speculation, &good, &e), 0);
     assert_int_equal(good.n_answers, N_JOBS);
     for (int mode = 0; mode < 2; mode++) {
         int code = ERR_NOMEM;
@@ -115,7 +118,7 @@ static void fail_each_allocation(bool by_lookup)
             struct outcome out = {0};
             err_clear(&e);
             failing_alloc_arm(++n, mode == 1);
-            code = open_and_answer(by_lookup, &out, &e);
+            code = open_and_answer(speculation, &out, &e);
             failing_alloc_disarm();
             if (code == 0) {
                 assert_memory_equal(&out, &good, sizeof out);
@@ -133,25 +136,35 @@ static void fail_each_allocation(bool by_lookup)
 static void a_failed_allocation_is_nomem_and_never_another_answer(void **state)
 {
     (void)state;
-    fail_each_allocation(false);
+    fail_each_allocation(SPECULATION_OFF);
 }
 
 static void nor_is_one_of_lookup_speculation(void **state)
 {
     (void)state;
-    fail_each_allocation(true);
+    fail_each_allocation(SPECULATION_LOOKUP);
+}
+
+static void nor_is_one_of_heads(void **state)
+{
+    (void)state;
+    fail_each_allocation(SPECULATION_HEADS);
 }
 
 static int load(void **state)
 {
     (void)state;
     model = golden_open_tiny("tiny-llama-q4_1.gguf");
+    heads = heads_make(
+        model,
+        &(struct heads_shape){.n_heads = 2, .n_blocks = 1, .n_draft = 100, .scale = 0.03125f});
     return 0;
 }
 
 static int unload(void **state)
 {
     (void)state;
+    heads_close(heads);
     model_close(model);
     return 0;
 }
@@ -161,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_allocation_is_nomem_and_never_another_answer),
         cmocka_unit_test(nor_is_one_of_lookup_speculation),
+        cmocka_unit_test(nor_is_one_of_heads),
     };
     return cmocka_run_group_tests_name("engine_alloc", tests, load, unload);
 }

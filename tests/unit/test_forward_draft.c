@@ -80,7 +80,8 @@ static void open_world(struct world *w, const struct setting *s, const char *isa
     struct err e = {0};
     const struct prefix_options prefix = {.enabled = false};
     must(prefix_open(&prefix, w->rig.kv, &w->prefixes, &e), &e);
-    const struct spec_options spec = {.proposer = {.propose = propose_nothing},
+    const struct spec_options spec = {.proposers = {{.propose = propose_nothing}},
+                                      .n_proposers = 1,
                                       .batch = SEQS_MAX,
                                       .nodes_max = ROWS_MAX,
                                       .n_vocab = m->config.n_vocab};

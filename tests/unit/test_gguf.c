@@ -380,7 +380,7 @@ static void a_path_that_is_no_model_file_says_why(void **state)
         {"/tmp", ERR_IO, "is a folder; name the .gguf file in it"},
         {"/dev/null", ERR_IO, "is not an ordinary file"},
         {fifo, ERR_IO, "is not an ordinary file"},
-        {empty, ERR_FORMAT, "is empty; fetch the model file again"},
+        {empty, ERR_FORMAT, "is empty; fetch the .gguf file again"},
         {text, ERR_FORMAT, "not a GGUF model file"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -33,6 +33,13 @@
 #define MODEL_CONTEXT_MAX     (1u << 24)
 #define TOKEN_BYTES_MAX       65536
 
+/* safetensors files; the reasons are in model/safetensors.h. */
+#define SAFETENSORS_HEADER_BYTES_MAX (16u << 20)
+#define SAFETENSORS_NAME_BYTES_MAX   255
+#define SAFETENSORS_NUMBER_BYTES_MAX 20  /* 2^64 has as many digits */
+#define SAFETENSORS_DEPTH_MAX        3   /* the header, a tensor, its shape */
+#define SAFETENSORS_FILES_MAX        256 /* of one checkpoint */
+
 /* Engine. */
 #define KV_PAGE_TOKENS         32  /* tokens of one KV page: also attention's key block */
 #define ENGINE_SEQS_MAX        256 /* sequences in flight */

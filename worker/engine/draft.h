@@ -82,14 +82,19 @@ struct draft_counters {
     uint64_t accepted, rejected;
     uint64_t drafted_at[DRAFT_NODES_MAX + 1], accepted_at[DRAFT_NODES_MAX + 1]; /* depth */
     uint64_t drafted_by[DRAFT_SOURCES], accepted_by[DRAFT_SOURCES];
+    /* Steps in which it was asked, and was not because it does not pay (spec_gate.h); and how
+     * long it took. Sources that are asked together count together, each of them all. */
+    uint64_t asked[DRAFT_SOURCES], unasked[DRAFT_SOURCES];
+    uint64_t asked_us[DRAFT_SOURCES];
     uint64_t lacked_pages; /* besides: cut before the step because pages were short */
     int64_t draft_us;      /* for asking, in vain or not */
 };
 
 /*
- * Where drafts come from. propose adds nodes to an empty draft for a sequence that decodes in
- * the coming step: the children of DRAFT_ROOT follow seq->tokens[n_tokens - 1]. n_max are of
- * use; of more, in any order, the caller drops what draft_order puts last.
+ * Where drafts come from: sources that are asked together. propose adds nodes to a draft, in
+ * which others' may stand, for a sequence that decodes in the coming step: the children of
+ * DRAFT_ROOT follow seq->tokens[n_tokens - 1]. n_max are of use; of more, in any order, the
+ * caller drops what draft_order puts last.
  * prepare, unless NULL, is told before all sequences that will be asked in the step, so that
  * what a source computes is computed for all of them at once.
  * Thread: the engine's, between steps.
@@ -98,6 +103,9 @@ struct draft_proposer {
     void (*propose)(void *ctx, const struct seq *seq, size_t n_max, struct draft *out);
     void (*prepare)(void *ctx, struct seq *const *seqs, size_t n_seqs);
     void *ctx;
+    unsigned sources; /* bit mask of enum draft_source */
 };
+
+enum { DRAFT_PROPOSERS_MAX = 3 }; /* of an engine */
 
 #endif

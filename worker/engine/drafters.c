@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "engine/automaton_cache.h"
 #include "engine/drafter.h"
+#include "engine/head_drafts.h"
 #include "engine/ngram.h"
 
 enum {
@@ -18,27 +19,61 @@ enum {
 static const double PATH_P_MIN = 0.02;
 
 struct drafters {
+    struct drafters_options options;
     struct spec_stats stats;
+    /* Of lookup, or NULL. */
     struct recycle *recycle;
     struct automaton_cache *prompts;
+    struct head_drafts *heads; /* or NULL */
 };
 
-size_t drafters_bytes_max(size_t n_seqs, size_t n_vocab)
+static struct head_drafts_options heads_options(const struct drafters_options *o,
+                                                struct spec_stats *stats)
 {
-    return SPEC_PROMPTS_BYTES_MAX + recycle_bytes(n_vocab) + n_seqs * ngram_bytes(OWN_WINDOW);
+    const struct medusa_options medusa = {.heads = o->heads,
+                                          .model = o->model,
+                                          .kernels = o->kernels,
+                                          .threads = o->threads,
+                                          .activations = o->activations,
+                                          .n_rows_max = o->n_seqs};
+    return (struct head_drafts_options){.medusa = medusa, .stats = stats};
 }
 
-int drafters_open(size_t n_vocab, struct drafters **out, struct err *e)
+size_t drafters_bytes_max(const struct drafters_options *o)
+{
+    size_t bytes = 0;
+    if (o->speculation & SPECULATION_LOOKUP)
+        bytes += SPEC_PROMPTS_BYTES_MAX + recycle_bytes(o->model->config.n_vocab) +
+                 o->n_seqs * ngram_bytes(OWN_WINDOW);
+    if (o->speculation & SPECULATION_HEADS) {
+        const struct head_drafts_options heads = heads_options(o, NULL);
+        bytes += head_drafts_bytes(&heads);
+    }
+    return bytes;
+}
+
+static int open_lookup(struct drafters *d, struct err *e)
+{
+    drafter_set_priors(&d->stats);
+    TRY(recycle_open(d->options.model->config.n_vocab, &d->recycle, e));
+    return automaton_cache_open(SPEC_PROMPTS_BYTES_MAX, &d->prompts, e);
+}
+
+int drafters_open(const struct drafters_options *o, struct drafters **out, struct err *e)
 {
     *out = NULL;
     struct drafters *d = calloc(1, sizeof *d);
     if (!d)
-        return ERR_SET(e, ERR_NOMEM, "no memory for lookup speculation");
+        return ERR_SET(e, ERR_NOMEM, "no memory for speculation");
+    d->options = *o;
     spec_stats_init(&d->stats);
-    drafter_set_priors(&d->stats);
-    int rc = recycle_open(n_vocab, &d->recycle, e);
-    if (rc == 0)
-        rc = automaton_cache_open(SPEC_PROMPTS_BYTES_MAX, &d->prompts, e);
+    int rc = 0;
+    if (o->speculation & SPECULATION_LOOKUP)
+        rc = open_lookup(d, e);
+    if (rc == 0 && (o->speculation & SPECULATION_HEADS)) {
+        const struct head_drafts_options heads = heads_options(o, &d->stats);
+        rc = head_drafts_open(&heads, &d->heads, e);
+    }
     if (rc != 0) {
         drafters_close(d);
         return rc;
@@ -53,6 +88,7 @@ void drafters_close(struct drafters *d)
         return;
     automaton_cache_close(d->prompts);
     recycle_close(d->recycle);
+    head_drafts_close(d->heads);
     free(d);
 }
 
@@ -68,10 +104,8 @@ static struct recycle *recycle_of(const struct drafters *d, const struct seq *se
     return *seq->salt ? NULL : d->recycle;
 }
 
-int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
+static int begin_lookup(struct drafters *d, struct seq *seq, struct err *e)
 {
-    if (!may_draft(seq))
-        return 0;
     struct automaton *document;
     size_t n_shared;
     TRY(automaton_cache_get(d->prompts, seq->salt, seq->tokens, seq->n_prompt, &document,
@@ -88,12 +122,21 @@ int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
     return rc;
 }
 
+int drafters_begin(struct drafters *d, struct seq *seq, struct err *e)
+{
+    if (!may_draft(seq))
+        return 0;
+    if (d->options.speculation & SPECULATION_LOOKUP)
+        TRY(begin_lookup(d, seq, e));
+    return d->heads ? head_drafts_begin(d->heads, seq, e) : 0;
+}
+
 static void follow(const struct seq *seq)
 {
     drafter_follow(seq->drafter, seq->tokens, seq->n_prompt, seq->n_tokens);
 }
 
-void drafters_end(struct seq *seq)
+static void end_lookup(struct seq *seq)
 {
     if (!seq->drafter)
         return;
@@ -102,7 +145,20 @@ void drafters_end(struct seq *seq)
     seq->drafter = NULL;
 }
 
-static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
+void drafters_end(struct drafters *d, struct seq *seq)
+{
+    end_lookup(seq);
+    if (d->heads)
+        head_drafts_end(d->heads, seq);
+}
+
+void drafters_note_hidden(struct drafters *d, struct seq *seq, const float *hidden)
+{
+    if (d->heads)
+        head_drafts_note(d->heads, seq, hidden);
+}
+
+static void look_up(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
 {
     (void)ctx;
     if (!seq->drafter)
@@ -113,7 +169,19 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
     drafter_propose(seq->drafter, &limits, out);
 }
 
-struct draft_proposer drafters_proposer(struct drafters *d)
+struct spec_stats *drafters_stats(struct drafters *d)
 {
-    return (struct draft_proposer){.propose = propose, .ctx = d};
+    return &d->stats;
+}
+
+size_t drafters_proposers(struct drafters *d, struct draft_proposer out[DRAFT_PROPOSERS_MAX])
+{
+    size_t n = 0;
+    if (d->options.speculation & SPECULATION_LOOKUP)
+        out[n++] =
+            (struct draft_proposer){.propose = look_up,
+                                    .ctx = d,
+                                    .sources = 1u << DRAFT_LOOKUP | 1u << DRAFT_SELF |
+                                               1u << DRAFT_PREDICTION | 1u << DRAFT_RECYCLE};
+    return n;
 }

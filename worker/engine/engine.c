@@ -121,7 +121,8 @@ static void finish(struct engine *eng, struct seq *seq, enum finish_reason reaso
 {
     kv_disk_save_seq(eng->disk, seq, reason != FINISH_CANCELLED);
     sched_remove(eng->sched, seq);
-    drafters_end(seq);
+    if (eng->drafters)
+        drafters_end(eng->drafters, seq);
     seq->reason = reason;
     eng->counters.preemptions += seq->n_preempted;
     if (reason != FINISH_CANCELLED) {
@@ -215,14 +216,17 @@ static void accept_tokens(struct engine *eng, struct step_segment *segment, int6
 {
     struct seq *seq = segment->seq;
     int node = DRAFT_ROOT;
-    size_t n = 0;
+    size_t n = 0, logits_row;
     do {
         const int32_t token = seq->tokens[seq->n_tokens];
+        logits_row = segment->logits_row + (size_t)(node - DRAFT_ROOT);
         segment->ends =
             seq_accept_token(seq, eng->model->tokenizer, token, now_us, &seq->reason);
         node = segment->draft ? draft_find(segment->draft, node, token) : DRAFT_NONE;
         n++;
     } while (node != DRAFT_NONE && !segment->ends);
+    if (eng->drafters)
+        drafters_note_hidden(eng->drafters, seq, forward_hidden(eng->forward, logits_row));
     if (segment->draft)
         spec_keep(eng->spec, segment, n);
 }
@@ -307,7 +311,7 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     count_step(eng, began_us, now_us);
     const bool failed = !end_step(eng, now_us);
     if (eng->spec)
-        spec_end_step(eng->spec, &eng->plan, drafted_us - began_us, now_us - drafted_us);
+        spec_end_step(eng->spec, &eng->plan, now_us - drafted_us);
     ASSERT_SLOW(prefix_check(eng->prefixes));
     *worked = true;
     return failed ? ERR_SET(e, ERR_NOMEM, "no memory for an answer's text") : 0;

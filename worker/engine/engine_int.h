@@ -21,9 +21,10 @@ struct engine {
     struct prefix_tree *prefixes;
     struct kv_disk *disk; /* or NULL */
     struct sched *sched;
-    struct drafters *drafters;      /* or NULL: no lookup speculation */
-    struct spec_time decoding_time; /* at start, for it */
+    struct drafters *drafters;      /* or NULL: no speculation, or another's proposer */
+    struct spec_time decoding_time; /* at start, for them */
     struct spec *spec;              /* or NULL: no speculation */
+    size_t drafts_bytes;            /* of the drafters, at most */
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
     struct step_plan plan;

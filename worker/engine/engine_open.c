@@ -42,6 +42,8 @@ static int choose_options(const struct model *m, struct engine_options *o, struc
         o->draft_tokens = 0;
     else if (o->draft_tokens == 0)
         o->draft_tokens = DRAFT_NODES_MAX;
+    if ((o->speculation & SPECULATION_HEADS) && !o->heads)
+        return ERR_SET(e, ERR_CONFIG, "speculation by heads needs heads");
     if (o->draft_tokens > STEP_ROWS_MAX - o->step_tokens)
         return ERR_SET(e, ERR_CONFIG, "%zu drafted tokens and step_tokens %zu are more than %d",
                        o->draft_tokens, o->step_tokens, STEP_ROWS_MAX);
@@ -60,17 +62,28 @@ static size_t choose_pages(const struct engine_options *o, const struct kvpool_s
     return wanted < affordable || affordable == 0 ? wanted : affordable;
 }
 
-/* Lookup speculation, when a proposer does not stand in its place. */
-static bool looks_up(const struct engine_options *o)
+/* By sources of the engine's own, when a proposer does not stand in their place. */
+static bool drafts(const struct engine_options *o)
 {
-    return (o->speculation & SPECULATION_LOOKUP) && !o->proposer.propose;
+    return o->speculation != SPECULATION_OFF && !o->proposer.propose;
 }
 
-/* That lookup speculation may take while it runs. */
+static struct drafters_options drafters_options(const struct engine *eng)
+{
+    return (struct drafters_options){.speculation = eng->options.speculation,
+                                     .n_seqs = eng->options.batch,
+                                     .model = eng->model,
+                                     .heads = eng->options.heads,
+                                     .kernels = &eng->kernels,
+                                     .threads = eng->threads,
+                                     .activations = eng->options.activations};
+}
+
+/* That speculation may take while it runs. */
 static size_t drafts_bytes(const struct engine *eng)
 {
-    const struct engine_options *o = &eng->options;
-    return looks_up(o) ? drafters_bytes_max(o->batch, eng->model->config.n_vocab) : 0;
+    const struct drafters_options o = drafters_options(eng);
+    return drafts(&eng->options) ? drafters_bytes_max(&o) : 0;
 }
 
 /* Memory is taken without being reserved, so too much of it would be found out by the kernel's
@@ -174,7 +187,7 @@ static int calibrate(struct engine *eng, struct err *e)
                             &eng->calibration, e));
         o->chunk_tokens = calibration_chunk(&eng->calibration);
     }
-    if (!looks_up(o) || o->draft_always)
+    if (!drafts(o) || o->draft_always)
         return 0;
     return calibrate_decoding(eng->forward, n_layers, eng->kvpool, o->batch + o->draft_tokens,
                               &eng->decoding_time, e);
@@ -186,18 +199,21 @@ static const double VAIN_SHARE = 0.01;
 static int open_spec(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
-    struct spec_options spec = {.proposer = o->proposer,
+    struct spec_options spec = {.proposers = {o->proposer},
+                                .n_proposers = 1,
                                 .batch = o->batch,
                                 .nodes_max = o->draft_tokens,
                                 .n_vocab = eng->model->config.n_vocab,
                                 .vain_share = VAIN_SHARE};
-    if (looks_up(o)) {
-        TRY(drafters_open(spec.n_vocab, &eng->drafters, e));
-        spec.proposer = drafters_proposer(eng->drafters);
+    if (!drafts(o) && !o->proposer.propose)
+        return 0;
+    if (drafts(o)) {
+        const struct drafters_options drafters = drafters_options(eng);
+        TRY(drafters_open(&drafters, &eng->drafters, e));
+        eng->drafts_bytes = drafters_bytes_max(&drafters);
+        spec.n_proposers = drafters_proposers(eng->drafters, spec.proposers);
         spec.time = o->draft_always ? NULL : &eng->decoding_time;
     }
-    if (!spec.proposer.propose)
-        return 0;
     return spec_open(&spec, eng->prefixes, eng->kvpool, &eng->spec, e);
 }
 
@@ -239,6 +255,7 @@ int engine_open(const struct model *m, const struct engine_options *options,
     int rc = choose_options(m, &eng->options, e);
     if (rc == 0)
         rc = open_parts(eng, e);
+    eng->options.heads = NULL;
     if (rc != 0) {
         engine_close(eng);
         return rc;
@@ -282,7 +299,7 @@ struct engine_plan engine_plan(const struct engine *eng)
         .weights_bytes = eng->weights.block_bytes,
         .kv_bytes = kvpool_bytes(eng->kvpool),
         .activations_bytes = forward_bytes(eng->forward),
-        .drafts_bytes = drafts_bytes(eng),
+        .drafts_bytes = eng->drafts_bytes,
         .kv_pages = kvpool_pages(eng->kvpool),
         .context = eng->options.context,
         .n_threads = eng->options.n_threads,

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/size.h"
 #include "engine/forward_int.h"
+#include "engine/layout.h"
 #include "engine/memory.h"
 
 enum {
@@ -16,51 +17,22 @@ enum {
 
 /* ------------------------------------------------------------------ buffers */
 
-/* Lays buffers out in one block; the first walk has no base and only adds up. */
-struct layout {
-    uint8_t *base;
-    size_t used;
-};
-
-static void *lay(struct layout *l, size_t bytes)
-{
-    void *at = l->base ? l->base + l->used : NULL;
-    l->used += (bytes + KERNELS_ALIGN - 1) / KERNELS_ALIGN * KERNELS_ALIGN;
-    return at;
-}
-
-static void lay_act(struct layout *l, struct act *a, size_t n_rows, size_t n_cols,
-                    enum act_kind kind)
-{
-    /* Widths that are no multiple of a block take no part in int8 products. */
-    a->kind = n_cols % ACT_BLOCK == 0 ? kind : ACT_F32;
-    a->n_rows = n_rows;
-    a->n_cols = n_cols;
-    a->f32 = lay(l, n_rows * n_cols * sizeof(float));
-    if (a->kind != ACT_INT8)
-        return;
-    a->q = lay(l, n_rows * n_cols);
-    a->scale = lay(l, n_rows * (n_cols / ACT_BLOCK) * sizeof(float));
-    a->sum = lay(l, n_rows * (n_cols / ACT_BLOCK) * sizeof(int32_t));
-    a->scaled_sum = lay(l, n_rows * (n_cols / ACT_BLOCK) * sizeof(float));
-}
-
 static void lay_buffers(struct layout *l, struct forward *f)
 {
     const struct model_config *c = f->config;
     const size_t n_rows = f->options.n_rows_max;
     const enum act_kind kind = f->options.activations;
     const size_t q_dim = c->n_heads * c->head_dim;
-    f->x = lay(l, n_rows * c->dim * sizeof(float));
-    lay_act(l, &f->hidden, n_rows, c->dim, kind);
-    f->qkv = lay(l, n_rows * (q_dim + 2 * c->n_kv_heads * c->head_dim) * sizeof(float));
-    lay_act(l, &f->mixed, n_rows, q_dim, kind);
-    lay_act(l, &f->inner, n_rows, c->ffn_dim, kind);
-    f->cos_sin = lay(l, n_rows * c->n_rot * sizeof(float));
-    lay_act(l, &f->last, f->options.n_logits_max, c->dim, kind);
-    f->logits = lay(l, f->options.n_logits_max * c->n_vocab * sizeof(float));
+    f->x = layout_take(l, n_rows * c->dim * sizeof(float));
+    layout_act(l, &f->hidden, n_rows, c->dim, kind);
+    f->qkv = layout_take(l, n_rows * (q_dim + 2 * c->n_kv_heads * c->head_dim) * sizeof(float));
+    layout_act(l, &f->mixed, n_rows, q_dim, kind);
+    layout_act(l, &f->inner, n_rows, c->ffn_dim, kind);
+    f->cos_sin = layout_take(l, n_rows * c->n_rot * sizeof(float));
+    layout_act(l, &f->last, f->options.n_logits_max, c->dim, kind);
+    f->logits = layout_take(l, f->options.n_logits_max * c->n_vocab * sizeof(float));
     f->tile_floats = size_max(forward_products_tile_floats(f), forward_head_tile_floats(f));
-    f->tiles = lay(l, pool_threads(f->threads) * f->tile_floats * sizeof(float));
+    f->tiles = layout_take(l, pool_threads(f->threads) * f->tile_floats * sizeof(float));
 }
 
 /* Radians per position of each rotated pair. */

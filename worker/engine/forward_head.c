@@ -63,7 +63,7 @@ static void head_item(void *ctx, size_t item, size_t thread)
     const size_t begin = item * HEAD_PANELS;
     const size_t first = begin * PANEL_COLS;
     const struct weight part =
-        forward_panels(all, begin, size_min(begin + HEAD_PANELS, all->n_panels));
+        weights_panels(all, begin, size_min(begin + HEAD_PANELS, all->n_panels));
     const struct act x = forward_first_rows(&f->last, f->plan->n_logits);
     float *tile = forward_tile(f, thread);
     f->kernels->matmul(&part, &x, 0, part.n_panels, MATMUL_SET, tile, HEAD_COLS);

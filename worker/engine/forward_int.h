@@ -122,8 +122,6 @@ struct forward {
 size_t forward_products_tile_floats(const struct forward *f);
 float *forward_tile(const struct forward *f, size_t thread);
 struct act forward_first_rows(const struct act *a, size_t n_rows);
-/* Panels [begin, end) as a matrix of their own. */
-struct weight forward_panels(const struct weight *w, size_t begin, size_t end);
 /* Makes columns of a ready for int8 products, where it takes part in them. */
 void forward_quantize(const struct forward *f, struct act *a, size_t row_begin, size_t row_end,
                       size_t col_begin, size_t col_end);

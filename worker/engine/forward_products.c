@@ -37,15 +37,6 @@ struct act forward_first_rows(const struct act *a, size_t n_rows)
     return rows;
 }
 
-struct weight forward_panels(const struct weight *w, size_t begin, size_t end)
-{
-    struct weight part = *w;
-    part.data += begin * w->panel_bytes;
-    part.n_panels = end - begin;
-    part.n_rows = size_min(end * PANEL_COLS, w->n_rows) - begin * PANEL_COLS;
-    return part;
-}
-
 void forward_quantize(const struct forward *f, struct act *a, size_t row_begin, size_t row_end,
                       size_t col_begin, size_t col_end)
 {
@@ -159,8 +150,8 @@ static void inner_item(void *ctx, size_t item, size_t thread)
     const struct weight *parts = f->layer->gate_up.parts;
     const size_t begin = item * INNER_PANELS;
     const size_t end = size_min(begin + INNER_PANELS, parts[0].n_panels);
-    const struct weight gate = forward_panels(&parts[0], begin, end);
-    const struct weight up = forward_panels(&parts[1], begin, end);
+    const struct weight gate = weights_panels(&parts[0], begin, end);
+    const struct weight up = weights_panels(&parts[1], begin, end);
     const struct act x = forward_first_rows(&f->hidden, f->plan->n_rows);
     float *tile = forward_tile(f, thread); /* rows of gate columns, then up columns */
     f->kernels->matmul(&gate, &x, 0, gate.n_panels, MATMUL_SET, tile, 2 * INNER_COLS);

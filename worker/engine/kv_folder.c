@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/sha256.h"
 
 #define FILE_SUFFIX      ".kv"
@@ -173,18 +174,6 @@ static int make_temporary(struct kv_folder *f, char entry[NAME_BYTES], struct er
     return -1;
 }
 
-static int write_all(int fd, const void *bytes, size_t length)
-{
-    size_t done = 0;
-    while (done < length) {
-        const ssize_t n = write(fd, (const char *)bytes + done, length - done);
-        if (n < 0 && errno != EINTR)
-            return -1;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
 /* *taken: it failed because the file was taken for a stray. */
 static int write_file(struct kv_folder *f, const char *name, const void *head,
                       size_t head_bytes, const void *data, size_t data_bytes, int64_t used_us,
@@ -199,9 +188,9 @@ static int write_file(struct kv_folder *f, const char *name, const void *head,
     struct timespec times[2];
     make_times(used_us, times);
     int rc = 0;
-    if (write_all(fd, head, head_bytes) != 0 || write_all(fd, data, data_bytes) != 0 ||
-        futimens(fd, times) != 0 || fsync(fd) != 0 ||
-        renameat(f->fd, temporary, f->fd, entry) != 0) {
+    if (file_write_all(fd, head, head_bytes) != 0 ||
+        file_write_all(fd, data, data_bytes) != 0 || futimens(fd, times) != 0 ||
+        fsync(fd) != 0 || renameat(f->fd, temporary, f->fd, entry) != 0) {
         rc = ERR_SET(e, ERR_IO, "cannot write %zu bytes to %s: %s", head_bytes + data_bytes,
                      f->path, strerror(errno));
         *taken = is_taken(fd);

@@ -2,12 +2,13 @@
  * Medusa heads at work: one batched pass for the sequences of a step, guesses for each, and
  * how sure they are.
  *
- *     hidden rows [n, D]  -- blocks of each head -->  [n * heads, D]  -- output -->  logits
+ *     hidden rows [n, D]  -- blocks of each head -->  [heads * n, D]  -- output -->  logits
  * over the draft vocabulary  -->  the best MEDUSA_RANKS tokens of each row and head
  *
  * The outputs of tied heads are the model's own output rows of the draft vocabulary, packed a
- * second time, and so must be opened before the model's weights are dropped. Works on all
- * threads of the pool.
+ * second time in their own type, and so must be opened before the model's weights are dropped.
+ * Works on all threads of the pool; what comes out does not depend on them, nor on which rows
+ * are run together.
  *
  * Thread: the engine's. Takes no memory after medusa_open.
  */
@@ -31,29 +32,28 @@ struct medusa_options {
     const struct kernels *kernels;
     struct pool *threads;
     enum act_kind activations;
-    size_t n_rows_max;
+    size_t n_rows_max; /* of a run */
 };
 
 /* What the heads say behind one position t: guesses[i][r] is for token t + 2 + i, the surest
- * first. */
+ * first, of equals the lower id. Where there are fewer, token is DRAFT_NONE. */
 struct medusa_guesses {
     size_t n_heads;
-    struct {
+    struct medusa_guess {
         int32_t token;
         float share; /* of the probability that the best few have together */
     } guesses[HEADS_MAX][MEDUSA_RANKS];
 };
 
-size_t medusa_bytes(const struct medusa *md);
+size_t medusa_bytes(const struct medusa_options *o); /* that medusa_open will take */
 int medusa_open(const struct medusa_options *o, struct medusa **out, struct err *e);
 void medusa_close(struct medusa *md); /* accepts NULL */
-/* By the accuracies that the file states. */
-void medusa_set_priors(const struct heads *h, struct spec_stats *stats);
-
 /* hidden[k] -> [D] for n rows; out[k] is filled. */
 void medusa_run(struct medusa *md, const float *const *hidden, size_t n,
                 struct medusa_guesses *out);
 
+/* By the accuracies that the file states (medusa_guess.c). */
+void medusa_set_priors(const struct heads *h, struct spec_stats *stats);
 /* Adds what the guesses say; depth 1 stands for token t + 2. */
 void medusa_propose(const struct medusa_guesses *g, const struct draft_limits *limits,
                     const struct spec_stats *stats, struct draft *d);

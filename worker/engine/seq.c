@@ -86,6 +86,7 @@ void seq_close(struct seq *seq)
     free(seq->pages);
     buf_fini(&seq->text);
     drafter_close(seq->drafter);
+    free(seq->heads);
     free(seq);
 }
 

@@ -23,6 +23,7 @@
 #include "engine/prefix.h"
 
 struct drafter;
+struct head_seq;
 
 enum seq_phase { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
@@ -51,6 +52,7 @@ struct seq {
     size_t n_pages_saved; /* or found there */
 
     struct drafter *drafter; /* of lookup speculation, or NULL */
+    struct head_seq *heads;  /* of speculation by heads, or NULL */
 
     struct buf text; /* decoded output */
     bool text_start; /* of tokenizer_next_piece */

@@ -1,14 +1,18 @@
 #include "engine/spec.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/size.h"
 #include "engine/spec_budget.h"
 
-/* Steps' shares of time for asking in vain that are kept while they are not spent. */
-enum { VAIN_STEPS_KEPT = 16 };
+/* What a proposer, and no other, brought in a step. */
+struct own {
+    size_t n_nodes, n_accepted;
+};
 
 struct spec {
     struct spec_options options;
@@ -17,11 +21,16 @@ struct spec {
     struct draft *drafts;       /* [batch] of the plan's segments */
     struct spec_budget *budget; /* or NULL: no table of times */
     struct spec_time time;
-    struct spec_seq *seqs; /* [batch] that the budget is for */
-    struct seq **asked;    /* [batch] for drafts in the step */
-    size_t n_accepted_now; /* nodes of the step that were drawn */
-    bool asked_in_vain;    /* in the step */
-    double credit_us;      /* for that */
+    struct spec_seq *seqs;                       /* [batch] that the budget is for */
+    struct seq **asked;                          /* [batch] for drafts in the step */
+    struct spec_gate gates[DRAFT_PROPOSERS_MAX]; /* with a budget */
+
+    /* Of the step. */
+    size_t n_rows;         /* without drafts */
+    int64_t drafting_us;   /* all that asking took */
+    size_t n_accepted_now; /* nodes that were drawn */
+    struct own own[DRAFT_PROPOSERS_MAX];
+
     struct draft_counters counters;
 };
 
@@ -32,6 +41,8 @@ static int open_budget(struct spec *s, struct err *e)
     o.explore_share = 0;
     s->time = *s->options.time;
     s->options.time = NULL;
+    for (size_t i = 0; i < s->options.n_proposers; i++)
+        s->gates[i] = spec_gate_open(s->options.vain_share);
     s->seqs = calloc(s->options.batch, sizeof s->seqs[0]);
     if (!s->seqs)
         return ERR_SET(e, ERR_NOMEM, "no memory for %zu drafts", s->options.batch);
@@ -85,41 +96,95 @@ static void cut(struct draft *draft, size_t n_max)
 }
 
 /* A step yields one token more than the depth it gets to, and all of them must fit. */
-static void propose(const struct spec *s, const struct seq *seq, struct draft *out)
+static size_t n_left(const struct seq *seq)
 {
-    const size_t n_left = seq->capacity - seq->n_tokens;
-    const size_t n_max = size_min(n_left, DRAFT_NODES_MAX);
-    out->n_nodes = 0;
-    if (n_left < 2)
-        return;
-    s->options.proposer.propose(s->options.proposer.ctx, seq, n_max, out);
-    ASSERT_SLOW(draft_check(out));
-    draft_refuse(out, s->options.n_vocab, n_left - 1);
-    draft_order(out);
-    cut(out, n_max);
+    return seq->capacity - seq->n_tokens;
 }
 
-static void prepare(struct spec *s, const struct step_plan *plan)
+static bool may_draft(const struct seq *seq)
+{
+    return seq_is_decoding(seq) && n_left(seq) >= 2;
+}
+
+static size_t nodes_of_use(const struct seq *seq)
+{
+    return size_min(n_left(seq), DRAFT_NODES_MAX);
+}
+
+static void prepare(struct spec *s, const struct draft_proposer *proposer,
+                    const struct step_plan *plan)
 {
     size_t n = 0;
     for (size_t i = 0; i < plan->n_segments; i++)
-        if (seq_is_decoding(plan->segments[i].seq))
+        if (may_draft(plan->segments[i].seq))
             s->asked[n++] = plan->segments[i].seq;
-    s->options.proposer.prepare(s->options.proposer.ctx, s->asked, n);
+    if (n > 0)
+        proposer->prepare(proposer->ctx, s->asked, n);
+}
+
+static void ask(struct spec *s, const struct draft_proposer *proposer,
+                const struct step_plan *plan)
+{
+    if (proposer->prepare)
+        prepare(s, proposer, plan);
+    for (size_t i = 0; i < plan->n_segments; i++) {
+        const struct seq *seq = plan->segments[i].seq;
+        if (!may_draft(seq))
+            continue;
+        proposer->propose(proposer->ctx, seq, nodes_of_use(seq), &s->drafts[i]);
+        ASSERT_SLOW(draft_check(&s->drafts[i]));
+    }
+}
+
+/* Of a proposer that is asked or is not; us: how long that took. */
+static void count_asking(struct spec *s, unsigned sources, bool is_asked, int64_t us)
+{
+    struct draft_counters *c = &s->counters;
+    for (size_t k = 0; k < DRAFT_SOURCES; k++) {
+        const bool is_source = sources >> k & 1;
+        c->asked[k] += is_source && is_asked;
+        c->unasked[k] += is_source && !is_asked;
+        c->asked_us[k] += is_source ? (uint64_t)us : 0;
+    }
+}
+
+/* -> how long it took, in microseconds */
+static int64_t ask_all(struct spec *s, const struct step_plan *plan)
+{
+    int64_t all_us = 0;
+    for (size_t i = 0; i < s->options.n_proposers; i++) {
+        const struct draft_proposer *proposer = &s->options.proposers[i];
+        const int64_t began_us = clock_mono_us();
+        const bool is_asked = !s->budget || spec_gate_asks(&s->gates[i]);
+        if (is_asked)
+            ask(s, proposer, plan);
+        const int64_t us = clock_mono_us() - began_us;
+        if (is_asked)
+            spec_gate_pay(&s->gates[i], (double)us);
+        count_asking(s, proposer->sources, is_asked, us);
+        all_us += us;
+    }
+    return all_us;
 }
 
 /* Each segment that decodes gets a draft, which may be empty. */
-static void propose_all(struct spec *s, struct step_plan *plan)
+static int64_t propose_all(struct spec *s, struct step_plan *plan)
 {
-    if (s->options.proposer.prepare)
-        prepare(s, plan);
     for (size_t i = 0; i < plan->n_segments; i++) {
-        struct step_segment *segment = &plan->segments[i];
-        if (!seq_is_decoding(segment->seq))
-            continue;
-        propose(s, segment->seq, &s->drafts[i]);
-        segment->draft = &s->drafts[i];
+        if (seq_is_decoding(plan->segments[i].seq))
+            plan->segments[i].draft = &s->drafts[i];
+        s->drafts[i].n_nodes = 0;
     }
+    const int64_t us = ask_all(s, plan);
+    for (size_t i = 0; i < plan->n_segments; i++) {
+        const struct seq *seq = plan->segments[i].seq;
+        if (s->drafts[i].n_nodes == 0)
+            continue;
+        draft_refuse(&s->drafts[i], s->options.n_vocab, n_left(seq) - 1);
+        draft_order(&s->drafts[i]);
+        cut(&s->drafts[i], nodes_of_use(seq));
+    }
+    return us;
 }
 
 static size_t count_decoding(const struct step_plan *plan)
@@ -139,20 +204,20 @@ static struct spec_step describe_step(const struct spec *s, const struct step_pl
                               .n_rows_max = plan->n_rows + s->options.nodes_max};
 }
 
-/* Those nodes that are worth their time, whosever they are. -> how many */
-static size_t choose(struct spec *s, const struct step_plan *plan, const struct spec_step *step)
+/* Those nodes that are worth their time, whosever they are. */
+static void choose(struct spec *s, const struct step_plan *plan, const struct spec_step *step)
 {
     size_t n = 0;
     for (size_t i = 0; i < plan->n_segments; i++)
         if (plan->segments[i].draft)
             s->seqs[n++] = (struct spec_seq){&s->drafts[i], DRAFT_NODES_MAX};
     ASSERT(n == step->n_seqs);
-    return spec_budget_choose(s->budget, step, s->seqs);
+    spec_budget_choose(s->budget, step, s->seqs);
 }
 
 static bool wants(struct spec *s, const struct spec_step *step)
 {
-    return !s->budget || (spec_budget_wants(s->budget, step) && s->credit_us >= 0);
+    return !s->budget || spec_budget_wants(s->budget, step);
 }
 
 /* What one leaves of its share is the others'. */
@@ -197,14 +262,17 @@ static void add_rows(struct spec *s, struct step_plan *plan)
 
 void spec_add_drafts(struct spec *s, struct step_plan *plan)
 {
-    const struct spec_step step = describe_step(s, plan);
+    struct spec_step step = describe_step(s, plan);
+    s->n_rows = plan->n_rows;
     s->n_accepted_now = 0;
-    s->asked_in_vain = false;
+    s->drafting_us = 0;
+    memset(s->own, 0, sizeof s->own);
     if (step.n_seqs == 0 || !wants(s, &step))
         return;
-    propose_all(s, plan);
+    s->drafting_us = propose_all(s, plan);
+    step.us_more = (double)s->drafting_us;
     if (s->budget)
-        s->asked_in_vain = choose(s, plan, &step) == 0;
+        choose(s, plan, &step);
     else
         share_out(s, plan, step.n_seqs);
     add_rows(s, plan);
@@ -217,6 +285,17 @@ static void move_token(const struct spec *s, const struct seq *seq, size_t to, s
     if (to != from)
         kvpool_move_token(s->pool, seq->pages[to / KV_PAGE_TOKENS], to % KV_PAGE_TOKENS,
                           seq->pages[from / KV_PAGE_TOKENS], from % KV_PAGE_TOKENS);
+}
+
+/* To those who named the node and are the only ones. */
+static void count_own(struct spec *s, const struct draft_node *node, bool is_accepted)
+{
+    for (size_t i = 0; i < s->options.n_proposers; i++) {
+        if (node->sources & ~s->options.proposers[i].sources)
+            continue;
+        s->own[i].n_nodes++;
+        s->own[i].n_accepted += is_accepted;
+    }
 }
 
 /* accepted: a bit for each node. */
@@ -240,6 +319,7 @@ static void count(struct spec *s, struct seq *seq, const struct draft *draft, ui
         seq->n_drafted++;
         seq->n_accepted += is_accepted;
         s->n_accepted_now += is_accepted;
+        count_own(s, node, is_accepted);
     }
 }
 
@@ -267,20 +347,27 @@ void spec_keep(struct spec *s, struct step_segment *segment, size_t n_drawn)
         kvpool_release_page(s->pool, seq->pages[--seq->n_pages]);
 }
 
+/* By the table: accepted tokens at what a token takes without drafts, less the rows. */
+static double saved_us(const struct spec *s, const struct step_plan *plan,
+                       const struct own *own)
+{
+    const double token_us = spec_time_us(&s->time, s->n_rows) / (double)s->n_rows;
+    const double rows_us = spec_time_us(&s->time, plan->n_rows) -
+                           spec_time_us(&s->time, plan->n_rows - own->n_nodes);
+    return (double)own->n_accepted * token_us - rows_us;
+}
+
 /* Of a step with prompt rows the table says nothing: most of its rows want no logits. */
-void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t drafting_us,
-                   int64_t us)
+void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t us)
 {
     const bool is_timed = s->budget && plan->n_rows == plan->n_logits;
-    s->counters.draft_us += drafting_us;
-    draft_tally_times(plan, drafting_us, us,
+    s->counters.draft_us += s->drafting_us;
+    draft_tally_times(plan, s->drafting_us, us,
                       is_timed ? spec_time_us(&s->time, plan->n_rows) : (double)us);
     if (!s->budget)
         return;
-    const double earned_us = s->options.vain_share * (double)us;
-    s->credit_us += earned_us - (s->asked_in_vain ? (double)drafting_us : 0);
-    if (s->credit_us > VAIN_STEPS_KEPT * earned_us)
-        s->credit_us = VAIN_STEPS_KEPT * earned_us;
+    for (size_t i = 0; i < s->options.n_proposers; i++)
+        spec_gate_earn(&s->gates[i], (double)us, saved_us(s, plan, &s->own[i]));
     spec_budget_observe(s->budget, s->n_accepted_now);
     if (is_timed)
         spec_time_observe(&s->time, plan->n_rows, (double)us);

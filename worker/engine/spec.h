@@ -3,7 +3,8 @@
  *
  *     sched_plan_step   who computes what
  *     spec_add_drafts   sequences that decode get a draft each: rows of the same segment;
- *                       with a table of step times only as many as are worth their time
+ *                       with a table of step times only as many as are worth their time, from
+ *                       those proposers that are worth theirs
  *     (forward pass, drawing: from the root down, as long as the token drawn is a child)
  *     spec_keep         the path that was drawn moves to the slots of its positions, the
  *                       others' slots are free again
@@ -21,20 +22,21 @@
 
 #include "engine/draft.h"
 #include "engine/sched.h"
+#include "engine/spec_gate.h"
 #include "engine/spec_time.h"
 
 struct spec;
 
 struct spec_options {
-    struct draft_proposer proposer;
+    struct draft_proposer proposers[DRAFT_PROPOSERS_MAX];
+    size_t n_proposers;
     size_t batch;
     size_t nodes_max; /* of a step, over all sequences */
     size_t n_vocab;
     /* How long steps take whose rows all want logits; copied. NULL: all that is proposed is
      * computed, as far as there is room. */
     const struct spec_time *time;
-    /* With a table: of the time at most, for asking sources whose drafts are then not worth
-     * computing. */
+    /* With a table: of the time at most, that a proposer may lose which does not pay. */
     double vain_share;
 };
 
@@ -49,9 +51,8 @@ void spec_add_drafts(struct spec *s, struct step_plan *plan);
 /* The segment, which has a draft, drew n_drawn tokens that its sequence took. */
 void spec_keep(struct spec *s, struct step_segment *segment, size_t n_drawn);
 
-/* What spec_add_drafts took, and from there to the tokens drawn. */
-void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t drafting_us,
-                   int64_t us);
+/* us: from the end of spec_add_drafts to the tokens drawn. */
+void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t us);
 
 struct draft_counters spec_counters(const struct spec *s);
 

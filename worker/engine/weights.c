@@ -178,3 +178,12 @@ void weights_close(struct weights *w)
     free(w->layers);
     *w = (struct weights){0};
 }
+
+struct weight weights_panels(const struct weight *w, size_t begin, size_t end)
+{
+    struct weight part = *w;
+    part.data += begin * w->panel_bytes;
+    part.n_panels = end - begin;
+    part.n_rows = size_min(end * PANEL_COLS, w->n_rows) - begin * PANEL_COLS;
+    return part;
+}

@@ -41,4 +41,7 @@ struct weights {
 int weights_open(const struct model *m, struct pool *threads, struct weights *w, struct err *e);
 void weights_close(struct weights *w);
 
+/* Panels [begin, end) as a matrix of their own. */
+struct weight weights_panels(const struct weight *w, size_t begin, size_t end);
+
 #endif

@@ -4,68 +4,32 @@
  */
 #include "gguf_int.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 
-static int check_file(int fd, size_t *size, struct err *e)
+static int read_file(int fd, size_t size, void **mapping, struct err *e)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        return ERR_SET(e, ERR_IO, "cannot be examined: %s", strerror(errno));
-    if (S_ISDIR(info.st_mode))
-        return ERR_SET(e, ERR_IO, "is a folder; name the .gguf file in it");
-    if (!S_ISREG(info.st_mode))
-        return ERR_SET(e, ERR_IO, "is not an ordinary file; a model is read from a .gguf file");
-    if (info.st_size <= 0)
-        return ERR_SET(e, ERR_FORMAT, "is empty; fetch the model file again");
-    *size = (size_t)info.st_size;
-    return 0;
-}
-
-static int read_all(int fd, uint8_t *out, size_t size, struct err *e)
-{
-    size_t done = 0;
-    while (done < size) {
-        const ssize_t n = read(fd, out + done, size - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return ERR_SET(e, ERR_IO, "cannot be read: %s", strerror(errno));
-        if (n == 0)
-            return ERR_SET(e, ERR_IO, "became shorter while it was read; is it still fetched?");
-        done += (size_t)n;
-    }
-    return 0;
-}
-
-static int read_file(int fd, void **mapping, size_t *size, struct err *e)
-{
-    TRY(check_file(fd, size, e));
-    void *bytes = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (bytes == MAP_FAILED)
         return ERR_SET(e, ERR_NOMEM, "needs %zu MiB of memory, which cannot be had",
-                       *size >> 20);
-    const int code = read_all(fd, bytes, *size, e);
+                       size >> 20);
+    const int code = file_read_at(fd, 0, bytes, size, e);
     if (code != 0) {
-        munmap(bytes, *size);
+        munmap(bytes, size);
         return code;
     }
     *mapping = bytes;
     return 0;
 }
 
-static int open_file(int fd, const char *path, struct gguf **out, struct err *e)
+static int open_file(int fd, size_t size, const char *path, struct gguf **out, struct err *e)
 {
     void *mapping = NULL;
-    size_t size = 0;
-    TRY(read_file(fd, &mapping, &size, e));
+    TRY(read_file(fd, size, &mapping, e));
     const int code = gguf_parse(mapping, size, out, e);
     if (code != 0) {
         munmap(mapping, size);
@@ -80,12 +44,11 @@ static int open_file(int fd, const char *path, struct gguf **out, struct err *e)
 
 int gguf_open(const char *path, struct gguf **out, struct err *e)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return ERR_SET(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: cannot be opened: %s",
-                       path, strerror(errno));
+    int fd;
+    size_t size;
+    TRY(file_open(path, ".gguf file", &fd, &size, e));
     const bool is_first_error = e && e->code == 0;
-    const int code = open_file(fd, path, out, e);
+    const int code = open_file(fd, size, path, out, e);
     if (code != 0 && is_first_error)
         err_prefix(e, "%s", path);
     close(fd);

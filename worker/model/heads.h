@@ -8,7 +8,8 @@
  * Files, all read as hostile input and told apart by what they hold, never by their config:
  *     GGUF            Sheaf's own, written by heads_write (heads_gguf.c)
  *     safetensors     the layouts of FasterDecoding (tied or not, alone or merged into a
- *                     checkpoint) and of vLLM (heads_names.c); a file, or a folder of them
+ *                     checkpoint), vLLM and TensorRT-LLM (heads_names.h); a file, or a folder
+ *                     of them, which is one checkpoint
  * Every tensor that belongs to heads must have a known name and the one right shape, and none
  * may be missing. A .pt file is refused: to read it is to run it.
  *
@@ -37,7 +38,9 @@ struct heads_block {
 
 struct head {
     struct heads_block blocks[HEADS_BLOCKS_MAX];
-    float *output; /* [n_draft, D]; NULL: tied, the model's own output rows of those tokens */
+    /* [n_draft, D], which all heads of a file may share with the first; NULL: tied, the model's
+     * own output rows of those tokens. All heads have one or none has. */
+    float *output;
     /* On text kept from training: how often the token of each rank was the model's own; all 0
      * when the file says nothing. */
     double accuracies[HEADS_RANKS];
@@ -57,9 +60,12 @@ struct heads {
  * differs and what to do. */
 int heads_open(const char *path, const struct model *m, struct heads **out, struct err *e);
 void heads_close(struct heads *h); /* accepts NULL */
+/* "3 heads of 1 block, D 576, the model's output over 8192 tokens" */
+void heads_describe(const struct heads *h, char *out, size_t out_bytes);
 
 /* Writes a GGUF file, complete or not at all; readable by its owner alone. Tied heads only
- * store blocks, as float32. */
+ * store blocks, as float32. The same heads and model give the same bytes. Values that are not
+ * finite are refused with ERR_INVALID. */
 int heads_write(const char *path, const struct heads *h, const struct model *m, struct err *e);
 
 #endif

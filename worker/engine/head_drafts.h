@@ -1,0 +1,56 @@
+/*
+ * Heads as a source of drafts. Of every sequence the hidden row is kept that its last token was
+ * drawn from: behind position t where t + 1 is the last token's, so that the heads say what
+ * follows it. Before a step they are run once for all sequences that will be asked. What they
+ * said waits until as many tokens have followed as there are heads, so that the deep ones are
+ * judged whatever became of the draft.
+ *
+ *     head_drafts_begin     a sequence is submitted: memory for its row and guesses
+ *     head_drafts_note      a step drew tokens for it
+ *     head_drafts_proposer  prepare runs the heads, propose adds what they said
+ *     head_drafts_end       it is finished
+ *
+ * A row is a function of the sequence's tokens, so it outlives a preemption; where there is
+ * none for the last token, as before the first, the heads are not asked.
+ *
+ * Thread: the engine's.
+ */
+#ifndef SHEAF_HEAD_DRAFTS_H
+#define SHEAF_HEAD_DRAFTS_H
+
+#include "engine/medusa.h"
+#include "engine/seq.h"
+
+struct head_drafts;
+
+/* Of a sequence. */
+struct head_seq {
+    size_t hidden_for; /* n_tokens that the row belongs to; 0: none */
+    size_t n_said;     /* in order of asking */
+    struct head_said {
+        size_t n_tokens; /* before what was said */
+        struct medusa_guesses guesses;
+    } said[HEADS_MAX];
+    float hidden[]; /* [D] */
+};
+
+struct head_drafts_options {
+    struct medusa_options medusa; /* its n_rows_max: sequences asked in one step */
+    struct spec_stats *stats;     /* borrowed */
+};
+
+/* With what n_rows_max sequences take. */
+size_t head_drafts_bytes(const struct head_drafts_options *o);
+int head_drafts_open(const struct head_drafts_options *o, struct head_drafts **out,
+                     struct err *e);
+void head_drafts_close(struct head_drafts *d); /* accepts NULL */
+
+/* ERR_NOMEM only. */
+int head_drafts_begin(struct head_drafts *d, struct seq *seq, struct err *e);
+void head_drafts_end(struct head_drafts *d, struct seq *seq);
+/* hidden: [D], of the row that the sequence's last token was drawn from; copied. */
+void head_drafts_note(struct head_drafts *d, struct seq *seq, const float *hidden);
+
+struct draft_proposer head_drafts_proposer(struct head_drafts *d);
+
+#endif
