@@ -6,8 +6,9 @@
  * Drafts are computed whatever they cost, so that no measured time has a say, and each job has
  * a salt of its own, so that it does not matter whose answer was there first.
  *
- * SHEAF_SPEC_ACCEPTANCE=1 reads the demo model and the example documents too, and prints what
- * ops/claims/spec-acceptance compares with what was recorded.
+ * SHEAF_SPEC_ACCEPTANCE=1 reads the demo model and the example documents too, with the heads in
+ * SHEAF_HEADS if there are any, and prints what ops/claims/spec-acceptance compares with what
+ * was recorded.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -22,12 +23,13 @@
 #include "base/size.h"
 #include "engine/engine_int.h"
 #include "golden.h"
+#include "model/heads.h"
 
 enum {
     JOBS_MAX = 32,
     ANSWER = 64,
     TEXT_BYTES = 8192,
-    NODES = 16, /* of one sequence's draft, as lookup proposes them */
+    NODES = 32, /* of one sequence's draft: as many as its sources propose */
 };
 static const size_t batches[] = {1, 5, 16};
 enum { N_BATCHES = sizeof batches / sizeof batches[0] };
@@ -35,7 +37,7 @@ static const double BATCHES_DIFFER_MAX = 0.01;
 
 struct corpus {
     struct model *model;
-    enum act_kind activations;
+    struct heads *heads; /* or NULL */
     size_t context;
     struct token_list prompts[JOBS_MAX];
     char salts[JOBS_MAX][8];
@@ -54,7 +56,7 @@ static double tokens_per_step(const struct yield *y)
 
 /* ------------------------------------------------------------------ answering */
 
-static struct engine *open_engine(const struct corpus *c, size_t batch)
+static struct engine *open_engine(const struct corpus *c, unsigned speculation, size_t batch)
 {
     const char *isas[3];
     const char *isa = isas[golden_isas(isas) - 1];
@@ -64,10 +66,11 @@ static struct engine *open_engine(const struct corpus *c, size_t batch)
                                      .step_tokens = step_tokens,
                                      .chunk_tokens = 128,
                                      .context = c->context,
-                                     .speculation = SPECULATION_LOOKUP,
+                                     .speculation = speculation,
+                                     .heads = c->heads,
                                      .draft_always = true,
                                      .draft_tokens = NODES * batch};
-    return golden_open_engine(c->model, isa, c->activations, KV_BF16, &o);
+    return golden_open_engine(c->model, isa, ACT_INT8, KV_BF16, &o);
 }
 
 static void submit(struct engine *eng, struct corpus *c, size_t i)
@@ -84,9 +87,9 @@ static void submit(struct engine *eng, struct corpus *c, size_t i)
         fail_msg("%s", e.text);
 }
 
-static struct yield answer_all(struct corpus *c, size_t batch)
+static struct yield answer_all(struct corpus *c, unsigned speculation, size_t batch)
 {
-    struct engine *eng = open_engine(c, batch);
+    struct engine *eng = open_engine(c, speculation, batch);
     struct yield y = {0};
     size_t next = 0;
     while (next < c->n || engine_active(eng) > 0) {
@@ -108,15 +111,16 @@ static struct yield answer_all(struct corpus *c, size_t batch)
     return y;
 }
 
-static void check_batches(struct corpus *c, const char *name)
+static void check_batches(struct corpus *c, const char *name, const char *source,
+                          unsigned speculation)
 {
     double first = 0;
     for (size_t i = 0; i < N_BATCHES; i++) {
-        const struct yield y = answer_all(c, batches[i]);
+        const struct yield y = answer_all(c, speculation, batches[i]);
         const double rate = tokens_per_step(&y);
-        print_message("%s: lookup, batch %zu: %.4f tokens a step, %zu of %zu drafted tokens "
+        print_message("%s: %s, batch %zu: %.4f tokens a step, %zu of %zu drafted tokens "
                       "accepted\n",
-                      name, batches[i], rate, y.n_accepted, y.n_drafted);
+                      name, source, batches[i], rate, y.n_accepted, y.n_drafted);
         assert_true(y.n_accepted > 0);
         if (i == 0)
             first = rate;
@@ -128,6 +132,7 @@ static void close_corpus(struct corpus *c)
 {
     for (size_t i = 0; i < c->n; i++)
         token_list_fini(&c->prompts[i]);
+    heads_close(c->heads);
     model_close(c->model);
 }
 
@@ -137,10 +142,8 @@ static void close_corpus(struct corpus *c)
 static void make_tiny(struct corpus *c)
 {
     struct err e = {0};
-    *c = (struct corpus){.model = golden_open_tiny("tiny-llama-q4_1.gguf"),
-                         .activations = ACT_INT8,
-                         .context = 256,
-                         .n = JOBS_MAX};
+    *c = (struct corpus){
+        .model = golden_open_tiny("tiny-llama-q4_1.gguf"), .context = 256, .n = JOBS_MAX};
     for (size_t i = 0; i < c->n; i++)
         for (size_t k = 0; k < 96 + i; k++) {
             const int32_t id = (int32_t)(rng_bits(i, 1, k % 24) % 300);
@@ -153,7 +156,7 @@ static void tokens_per_step_do_not_depend_on_the_batch(void **state)
     (void)state;
     struct corpus c;
     make_tiny(&c);
-    check_batches(&c, "tiny");
+    check_batches(&c, "tiny", "lookup", SPECULATION_LOOKUP);
     close_corpus(&c);
 }
 
@@ -191,13 +194,19 @@ static void the_demo_model_yields_what_was_recorded(void **state)
     (void)state;
     if (!getenv("SHEAF_SPEC_ACCEPTANCE"))
         skip();
-    struct corpus c = {.model = golden_open_model(golden_demo_model()),
-                       .activations = ACT_INT8,
-                       .context = 2048};
+    struct corpus c = {.model = golden_open_model(golden_demo_model()), .context = 2048};
     for (size_t k = 0; k < sizeof questions / sizeof questions[0]; k++)
         for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++)
             add_prompt(&c, documents[i], questions[k]);
-    check_batches(&c, "demo");
+    const char *heads = getenv("SHEAF_HEADS");
+    struct err e = {0};
+    if (heads && heads_open(heads, c.model, &c.heads, &e) != 0)
+        fail_msg("%s", e.text);
+    check_batches(&c, "demo", "lookup", SPECULATION_LOOKUP);
+    if (heads) {
+        check_batches(&c, "demo", "heads", SPECULATION_HEADS);
+        check_batches(&c, "demo", "all", SPECULATION_LOOKUP | SPECULATION_HEADS);
+    }
     close_corpus(&c);
 }
 

@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "engine/engine_int.h"
 #include "golden.h"
+#include "heads_make.h"
 
 enum {
     K = 6, /* tokens that are left at each place: top-k */
@@ -41,6 +42,7 @@ struct fork {
 
 struct target {
     struct model *model;
+    struct heads *heads;
     const char *isa;
     int32_t prompt[PROMPT];
     struct fork first, second[K], third[K][K];
@@ -85,6 +87,7 @@ static struct engine *open_engine(const struct target *t, unsigned speculation,
                                      .draft_tokens = 512,
                                      .kv_bytes = 8 << 20,
                                      .speculation = speculation,
+                                     .heads = t->heads,
                                      .draft_always = true,
                                      .proposer = proposer};
     return golden_open_engine(t->model, t->isa, ACT_INT8, KV_BF16, &o);
@@ -93,8 +96,11 @@ static struct engine *open_engine(const struct target *t, unsigned speculation,
 static void open_target(struct target *t)
 {
     const char *isas[3];
+    const struct heads_shape shape = {
+        .seed = 3, .n_heads = 2, .n_blocks = 1, .scale = 0.03125f};
     *t = (struct target){.model = golden_open_tiny("tiny-llama-q8_0.gguf"),
                          .isa = isas[golden_isas(isas) - 1]};
+    t->heads = heads_make(t->model, &shape);
     int32_t way[PROMPT + 2];
     for (size_t i = 0; i < PROMPT; i++)
         way[i] = t->prompt[i] = (int32_t)(rng_bits(21, 0, i) % 300);
@@ -109,6 +115,12 @@ static void open_target(struct target *t)
         }
     }
     engine_close(eng);
+}
+
+static void close_target(struct target *t)
+{
+    heads_close(t->heads);
+    model_close(t->model);
 }
 
 /* ------------------------------------------------------------------ the comparison */
@@ -281,15 +293,17 @@ static void with_each_source_tokens_follow_the_targets_distribution(void **state
                  false);
     check_engine(&t, open_engine(&t, SPECULATION_LOOKUP, (struct draft_proposer){0}), 2,
                  "lookup", true);
+    check_engine(&t, open_engine(&t, SPECULATION_HEADS, (struct draft_proposer){0}), 3, "heads",
+                 true);
     static const char *const names[N_CHOICES] = {"the likeliest", "a tree", "the least likely"};
     for (enum choice choice = BEST; choice < N_CHOICES; choice++) {
         struct drafting d = {&t, choice};
         check_engine(&t,
                      open_engine(&t, SPECULATION_OFF,
                                  (struct draft_proposer){.propose = propose, .ctx = &d}),
-                     3 + choice, names[choice], true);
+                     4 + choice, names[choice], true);
     }
-    model_close(t.model);
+    close_target(&t);
 }
 
 /* ------------------------------------------------------------------ rules of acceptance */
@@ -340,7 +354,7 @@ static void a_biased_rule_of_acceptance_is_seen(void **state)
     open_target(&t);
     assert_true(rule_follows(&t, false, "accepted when u < p, else drawn from the rest"));
     assert_false(rule_follows(&t, true, "accepted when u < p, else drawn from all"));
-    model_close(t.model);
+    close_target(&t);
 }
 
 int main(int argc, char **argv)

@@ -27,7 +27,7 @@ struct spec {
 
     /* Of the step. */
     size_t n_rows;         /* without drafts */
-    int64_t asked_us;      /* how long asking took */
+    int64_t drafting_us;   /* all that asking took */
     size_t n_accepted_now; /* nodes that were drawn */
     struct own own[DRAFT_PROPOSERS_MAX];
 
@@ -265,12 +265,12 @@ void spec_add_drafts(struct spec *s, struct step_plan *plan)
     struct spec_step step = describe_step(s, plan);
     s->n_rows = plan->n_rows;
     s->n_accepted_now = 0;
-    s->asked_us = 0;
+    s->drafting_us = 0;
     memset(s->own, 0, sizeof s->own);
     if (step.n_seqs == 0 || !wants(s, &step))
         return;
-    s->asked_us = propose_all(s, plan);
-    step.us_more = (double)s->asked_us;
+    s->drafting_us = propose_all(s, plan);
+    step.us_more = (double)s->drafting_us;
     if (s->budget)
         choose(s, plan, &step);
     else
@@ -361,8 +361,8 @@ static double saved_us(const struct spec *s, const struct step_plan *plan,
 void spec_end_step(struct spec *s, const struct step_plan *plan, int64_t us)
 {
     const bool is_timed = s->budget && plan->n_rows == plan->n_logits;
-    s->counters.draft_us += s->asked_us;
-    draft_tally_times(plan, s->asked_us, us,
+    s->counters.draft_us += s->drafting_us;
+    draft_tally_times(plan, s->drafting_us, us,
                       is_timed ? spec_time_us(&s->time, plan->n_rows) : (double)us);
     if (!s->budget)
         return;
