@@ -430,7 +430,7 @@ static void every_row_of_random_plans_is_led_over_its_own_pages(void **state)
         const struct model_config config = {.n_heads = 9, .n_kv_heads = 3};
         struct forward f = {.config = &config, .plan = &step};
         assert_int_equal(pool_open(n_threads, &f.threads, NULL), 0);
-        assert_int_equal(attention_plan_open(&f.attention, STEP_ROWS_MAX, NULL), 0);
+        assert_int_equal(attention_plan_open(&f.attention, STEP_ROWS_MAX, 0, NULL), 0);
         for (uint64_t seed = 0; seed < 500; seed++) {
             fill_random(seed, seqs, &step);
             f.options.shared_attention = seed % 4 != 0;
@@ -463,7 +463,7 @@ static void blocks_spread_evenly_over_the_threads(void **state)
         struct forward f = {
             .config = &config, .plan = &step, .options = {.shared_attention = true}};
         assert_int_equal(pool_open(expected[i].n_threads, &f.threads, NULL), 0);
-        assert_int_equal(attention_plan_open(&f.attention, n, NULL), 0);
+        assert_int_equal(attention_plan_open(&f.attention, n, 0, NULL), 0);
         forward_attention_plan(&f);
         assert_int_equal(f.attention.n_blocks, expected[i].n_blocks);
         attention_plan_close(&f.attention);
