@@ -34,7 +34,7 @@
 #define TOKEN_BYTES_MAX       65536
 
 /* safetensors files; the reasons are in model/safetensors.h. */
-#define SAFETENSORS_HEADER_BYTES_MAX (16u << 20)
+#define SAFETENSORS_HEADER_BYTES_MAX (8u << 20)
 #define SAFETENSORS_NAME_BYTES_MAX   255
 #define SAFETENSORS_NUMBER_BYTES_MAX 20  /* 2^64 has as many digits */
 #define SAFETENSORS_DEPTH_MAX        3   /* the header, a tensor, its shape */
