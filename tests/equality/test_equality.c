@@ -1,9 +1,8 @@
 /*
  * The levers never change an answer: batch, chunk, step and pool size, threads, order of
- * submission, preemption, prefix cache, eviction, shared attention, speculation and
- * kernel set against one
- * plain run (reference kernels, one sequence at a time, no cache, one thread). Tokens and text
- * are compared byte for byte; each lever must be seen to have worked.
+ * submission, preemption, prefix cache, eviction, shared attention, speculation and kernel set
+ * against one plain run (reference kernels, one sequence at a time, no cache, one thread).
+ * Tokens and text are compared byte for byte; each lever must be seen to have worked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
