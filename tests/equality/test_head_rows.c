@@ -440,5 +440,5 @@ int main(void)
         cmocka_unit_test(a_wrong_row_is_seen_in_what_is_accepted),
         cmocka_unit_test(rows_are_right_whatever_happens_to_a_sequence),
     };
-    return cmocka_run_group_tests_name("heads", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("head_rows", tests, NULL, NULL);
 }
