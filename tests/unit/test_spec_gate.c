@@ -104,6 +104,22 @@ static void a_thread_that_was_kept_waiting_shuts_it_for_a_little_while(void **st
     assert_true(n < 10);
 }
 
+/* The first asking is forgiven, whatever it took, and what follows has the full account. */
+static void one_that_invests_first_has_time_to(void **state)
+{
+    (void)state;
+    struct spec_gate g = spec_gate_open(0);
+    g.begins_full = true;
+    spec_gate_pay(&g, 1e6);
+    spec_gate_earn(&g, STEP_US, 0);
+    size_t n = 0;
+    for (; spec_gate_asks(&g); n++) {
+        spec_gate_pay(&g, 100);
+        spec_gate_earn(&g, STEP_US, 0);
+    }
+    assert_int_equal(n, SPEC_GATE_STEPS_KEPT * 10 + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -112,6 +128,7 @@ int main(void)
         cmocka_unit_test(one_that_brings_nothing_is_asked_as_often_as_the_share_allows),
         cmocka_unit_test(one_that_begins_to_pay_comes_back),
         cmocka_unit_test(one_that_ceases_to_pay_loses_what_was_kept),
+        cmocka_unit_test(one_that_invests_first_has_time_to),
         cmocka_unit_test(a_thread_that_was_kept_waiting_shuts_it_for_a_little_while),
     };
     return cmocka_run_group_tests_name("spec_gate", tests, NULL, NULL);

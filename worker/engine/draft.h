@@ -104,6 +104,7 @@ struct draft_proposer {
     void (*prepare)(void *ctx, struct seq *const *seqs, size_t n_seqs);
     void *ctx;
     unsigned sources; /* bit mask of enum draft_source */
+    bool invests;     /* its first askings bring nothing, for later ones to bring more */
 };
 
 enum { DRAFT_PROPOSERS_MAX = 3 }; /* of an engine */

@@ -282,6 +282,9 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
 
 struct draft_proposer draft_model_proposer(struct draft_model *dm)
 {
-    return (struct draft_proposer){
-        .propose = propose, .prepare = prepare, .ctx = dm, .sources = 1u << DRAFT_MODEL};
+    return (struct draft_proposer){.propose = propose,
+                                   .prepare = prepare,
+                                   .ctx = dm,
+                                   .sources = 1u << DRAFT_MODEL,
+                                   .invests = true};
 }

@@ -41,8 +41,10 @@ static int open_budget(struct spec *s, struct err *e)
     o.explore_share = 0;
     s->time = *s->options.time;
     s->options.time = NULL;
-    for (size_t i = 0; i < s->options.n_proposers; i++)
+    for (size_t i = 0; i < s->options.n_proposers; i++) {
         s->gates[i] = spec_gate_open(s->options.vain_share);
+        s->gates[i].begins_full = s->options.proposers[i].invests;
+    }
     s->seqs = calloc(s->options.batch, sizeof s->seqs[0]);
     if (!s->seqs)
         return ERR_SET(e, ERR_NOMEM, "no memory for %zu drafts", s->options.batch);

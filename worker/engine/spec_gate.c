@@ -32,6 +32,7 @@ void spec_gate_earn(struct spec_gate *g, double step_us, double saved_us)
 {
     g->credit_us += g->share * average(&g->step_us, step_us) + saved_us;
     const double most = SPEC_GATE_STEPS_KEPT * g->step_us;
-    if (g->credit_us > most)
+    if (g->begins_full || g->credit_us > most)
         g->credit_us = most;
+    g->begins_full = false;
 }

@@ -23,6 +23,8 @@ struct spec_gate {
     double credit_us; /* below 0: overdrawn */
     double step_us;   /* moving averages; 0 at first */
     double ask_us;
+    bool begins_full; /* the source computes something before it can bring anything: its first
+                         asking is not counted, and the account is full after it */
 };
 
 struct spec_gate spec_gate_open(double share);
