@@ -22,298 +22,9 @@
 #include "engine/forward_int.h"
 #include "golden.h"
 #include "heads_make.h"
+#include "spec_rig.h"
 
-enum {
-    CONTEXT = 160,
-    JOBS_MAX = 32,
-    TEXT_MAX = 4096,
-    STOPS_MAX = 3,
-    DOCUMENTS = 3,
-    PAGE = KV_PAGE_TOKENS
-};
-
-/* ------------------------------------------------------------------ jobs */
-
-enum drafting {
-    KNOWS,       /* the whole answer, in one line */
-    KNOWS_BADLY, /* and holds something else for likelier */
-    GUESSES,     /* any tokens, any shape, all of them legal or not */
-    ERRS,        /* drafts all but the answer */
-    IS_MOODY,    /* one of these each time, or nothing */
-    N_DRAFTERS
-};
-
-struct job {
-    int32_t prompt[CONTEXT];
-    size_t n_prompt;
-    struct seq_request req;
-    struct logit_bias bias;
-    char stop_bytes[STOPS_MAX][16];
-    const char *stops[STOPS_MAX];
-    int32_t stop_token;
-    enum drafting drafter;
-    int32_t prediction[2 * CONTEXT];
-    size_t n_prediction;
-
-    /* The answer without speculation. */
-    enum finish_reason reason;
-    int stop_index;
-    int32_t tokens[CONTEXT];
-    size_t n_tokens, text_bytes;
-    char text[TEXT_MAX];
-};
-
-struct dice {
-    uint64_t seed, n;
-};
-
-static size_t roll(struct dice *d, size_t limit)
-{
-    return rng_bits(d->seed, 77, d->n++) % limit;
-}
-
-static int32_t any_token(struct dice *d, const struct model *m)
-{
-    return (int32_t)roll(d, m->config.n_vocab);
-}
-
-/* The pieces of random tokens: in a random answer they come up soon. */
-static void make_stops(struct dice *d, const struct model *m, struct job *job)
-{
-    job->req.n_stops = roll(d, 3) == 0 ? 1 + roll(d, STOPS_MAX) : 0;
-    job->req.stops = job->stops;
-    for (size_t i = 0; i < job->req.n_stops; i++) {
-        struct gguf_str piece;
-        do
-            piece = tokenizer_piece(m->tokenizer, any_token(d, m));
-        while (piece.length == 0 || piece.length >= sizeof job->stop_bytes[i] ||
-               memchr(piece.data, 0, piece.length));
-        memcpy(job->stop_bytes[i], piece.data, piece.length);
-        job->stop_bytes[i][piece.length] = 0;
-        job->stops[i] = job->stop_bytes[i];
-    }
-    job->stop_token = any_token(d, m);
-    job->req.stop_tokens = &job->stop_token;
-    job->req.n_stop_tokens = roll(d, 4) == 0;
-}
-
-static void make_sampling(struct dice *d, const struct model *m, struct job *job)
-{
-    struct sample_params *p = &job->req.sample;
-    static const float temperatures[] = {0, 0, 0.7f, 1.2f};
-    *p = sample_params_greedy();
-    p->temperature = temperatures[roll(d, 4)];
-    p->seed = roll(d, 1000);
-    p->stream = roll(d, 1000);
-    if (roll(d, 2)) {
-        p->repetition_penalty = 1.2f;
-        p->presence_penalty = 0.3f;
-        p->frequency_penalty = 0.2f;
-    }
-    if (roll(d, 3) == 0) {
-        p->top_p = 0.9f;
-        p->top_k = 40;
-        p->min_p = 0.02f;
-    }
-    if (roll(d, 3) == 0) { /* the end comes up at once, sooner or later */
-        job->bias = (struct logit_bias){tokenizer_eos(m->tokenizer), (float)roll(d, 12)};
-        p->bias = &job->bias;
-        p->n_bias = 1;
-    }
-}
-
-static void make_job(struct dice *d, const struct model *m, struct job *job)
-{
-    *job = (struct job){.drafter = (enum drafting)roll(d, N_DRAFTERS)};
-    static const size_t prompts[] = {CONTEXT - 1, 80, 80, 20};
-    job->n_prompt = 1 + roll(d, prompts[roll(d, 4)]);
-    const uint64_t document = roll(d, DOCUMENTS), own = roll(d, 1u << 30);
-    const size_t n_shared = roll(d, 2) ? roll(d, job->n_prompt + 1) : 0;
-    for (size_t i = 0; i < job->n_prompt; i++)
-        job->prompt[i] = (int32_t)(rng_bits(i < n_shared ? document : own, 5, i) % 300);
-    job->req.max_tokens = 1 + roll(d, roll(d, 3) == 0 ? CONTEXT : 40);
-    job->req.min_tokens = roll(d, 4) == 0 ? roll(d, 20) : 0;
-    job->req.ignore_eos = roll(d, 3) == 0;
-    job->req.include_stop = roll(d, 2);
-    make_sampling(d, m, job);
-    make_stops(d, m, job);
-}
-
-/* Another job's prompt and answer, and how it goes on: what that one left in the cache. */
-static void make_heir(struct dice *d, const struct model *m, const struct job *job,
-                      struct job *heir)
-{
-    make_job(d, m, heir);
-    const size_t n = job->n_prompt + roll(d, job->n_tokens + 1);
-    heir->n_prompt = size_min(n + roll(d, 3), CONTEXT - 1);
-    memcpy(heir->prompt, job->prompt, size_min(n, job->n_prompt) * sizeof(int32_t));
-    for (size_t i = job->n_prompt; i < heir->n_prompt; i++)
-        heir->prompt[i] = i < n ? job->tokens[i - job->n_prompt] : any_token(d, m);
-}
-
-static void submit(struct engine *eng, struct job *job)
-{
-    struct err e = {0};
-    struct seq_request req = job->req;
-    req.prompt = job->prompt;
-    req.n_prompt = job->n_prompt;
-    req.prediction = job->prediction;
-    req.n_prediction = job->n_prediction;
-    req.user = job;
-    if (engine_submit(eng, &req, &e) != 0)
-        fail_msg("%s", e.text);
-}
-
-static void step(struct engine *eng)
-{
-    bool worked;
-    struct err e = {0};
-    if (engine_step(eng, &worked, &e) != 0)
-        fail_msg("%s", e.text);
-    assert_true(worked);
-    assert_true(prefix_check(eng->prefixes));
-}
-
-static void keep_answer(struct job *job, const struct seq_result *r)
-{
-    assert_true(r->n_tokens <= CONTEXT && r->text_bytes < TEXT_MAX);
-    job->reason = r->reason;
-    job->stop_index = r->stop_index;
-    job->n_tokens = r->n_tokens;
-    job->text_bytes = r->text_bytes;
-    memcpy(job->tokens, r->tokens, r->n_tokens * sizeof r->tokens[0]);
-    memcpy(job->text, r->text, r->text_bytes);
-}
-
-static void answer_plainly(struct engine *plain, struct job *jobs, size_t n)
-{
-    struct seq_result r;
-    for (size_t i = 0; i < n; i++)
-        submit(plain, &jobs[i]);
-    while (engine_active(plain) > 0) {
-        if (engine_collect(plain, &r))
-            keep_answer(r.user, &r);
-        else
-            step(plain);
-    }
-}
-
-static bool is_same_answer(const struct job *job, const struct seq_result *r)
-{
-    return r->reason == job->reason && r->stop_index == job->stop_index &&
-           r->n_tokens == job->n_tokens && r->text_bytes == job->text_bytes &&
-           memcmp(r->tokens, job->tokens, r->n_tokens * sizeof r->tokens[0]) == 0 &&
-           memcmp(r->text, job->text, r->text_bytes) == 0;
-}
-
-/* Lookup is given a prediction by some jobs: the answer, with any other tokens before it and
- * some in it spoilt, legal or not. It asks nobody, whatever a job's drafter is. */
-static void predict(struct dice *d, const struct model *m, struct job *job)
-{
-    static const int32_t strange[] = {-1, INT32_MIN, INT32_MAX, 1 << 20, 0};
-    job->drafter = GUESSES;
-    const size_t n_before = roll(d, 2) ? roll(d, CONTEXT) : 0, spoilt_of = 1 + roll(d, 20);
-    job->n_prediction = roll(d, 2) ? n_before + job->n_tokens : 0;
-    for (size_t i = 0; i < job->n_prediction; i++) {
-        int32_t token = i < n_before ? any_token(d, m) : job->tokens[i - n_before];
-        if (spoilt_of > 1 && roll(d, spoilt_of) == 0)
-            token = roll(d, 2) ? any_token(d, m) : strange[roll(d, 5)];
-        job->prediction[i] = token;
-    }
-}
-
-/* ------------------------------------------------------------------ drafters */
-
-struct sources {
-    const struct model *model;
-    struct dice dice;
-    bool misplaces;            /* spoils the last key of a sequence, as a wrong move would */
-    const struct heads *heads; /* or NULL; else the engine's own sources draft, which these
-                                  may be among */
-    struct engine *engine;
-};
-
-/* A node in front of the right one at some places, so that the path lies elsewhere. */
-static void draft_known(struct sources *s, const struct seq *seq, size_t n_max, bool badly,
-                        struct draft *out)
-{
-    const struct job *job = seq->req.user;
-    struct dice *d = &s->dice;
-    int node = DRAFT_ROOT;
-    for (size_t i = seq_n_output(seq); i < job->n_tokens && out->n_nodes < n_max; i++) {
-        if (badly && out->n_nodes + 1 < n_max && roll(d, 2)) {
-            const int wrong = draft_add(out, node, job->tokens[i] ^ 1, DRAFT_RECYCLE, 0.75f);
-            if (out->n_nodes + 1 < n_max && roll(d, 2))
-                draft_add(out, wrong, any_token(d, s->model), DRAFT_RECYCLE, 0.5f);
-        }
-        node = draft_add(out, node, job->tokens[i], DRAFT_LOOKUP, 0.5f);
-    }
-}
-
-/* Tokens that are none, the same again, deeper than there is room for. */
-static void draft_guesses(struct sources *s, size_t n_max, struct draft *out)
-{
-    struct dice *d = &s->dice;
-    const size_t n = roll(d, n_max + 1);
-    const bool is_chain = roll(d, 2);
-    for (size_t i = 0; i < n && out->n_nodes < n_max; i++) {
-        const int parent =
-            is_chain ? (int)out->n_nodes - 1 : (int)roll(d, out->n_nodes + 1) - 1;
-        const size_t kind = roll(d, 8);
-        int32_t token = any_token(d, s->model);
-        if (kind == 0)
-            token = (int32_t)s->model->config.n_vocab + (int32_t)roll(d, 3);
-        else if (kind == 1)
-            token = -1 - (int32_t)roll(d, 3);
-        else if (kind == 2)
-            token = INT32_MAX;
-        for (size_t k = 0; k < 1 + roll(d, 2); k++)
-            draft_add(out, parent, token, (unsigned)roll(d, DRAFT_SOURCES),
-                      (float)(1 + roll(d, 8)) / 8);
-    }
-}
-
-static void draft_errors(struct sources *s, const struct seq *seq, size_t n_max,
-                         struct draft *out)
-{
-    const struct job *job = seq->req.user;
-    const int32_t right = job->tokens[seq_n_output(seq)];
-    struct dice *d = &s->dice;
-    while (out->n_nodes < n_max && roll(d, 12)) {
-        const int parent = (int)roll(d, out->n_nodes + 1) - 1;
-        const int32_t token = any_token(d, s->model);
-        if (parent != DRAFT_ROOT || token != right)
-            draft_add(out, parent, token, DRAFT_MODEL, 1);
-    }
-}
-
-/* The key of the last token but one in place of the last one's. */
-static void misplace(const struct sources *s, const struct seq *seq)
-{
-    const size_t n = seq->n_computed;
-    if (n % PAGE < 2)
-        return;
-    const int32_t page = seq->pages[n / PAGE];
-    kvpool_move_token(s->engine->kvpool, page, n % PAGE - 1, page, n % PAGE - 2);
-}
-
-static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
-{
-    struct sources *s = ctx;
-    const struct job *job = seq->req.user;
-    enum drafting drafter = job->drafter;
-    assert_true(n_max >= 1 && n_max <= DRAFT_NODES_MAX && out->n_nodes == 0);
-    if (s->misplaces)
-        misplace(s, seq);
-    if (drafter == IS_MOODY)
-        drafter = (enum drafting)roll(&s->dice, N_DRAFTERS);
-    if (drafter == KNOWS || drafter == KNOWS_BADLY)
-        draft_known(s, seq, n_max, drafter == KNOWS_BADLY, out);
-    else if (drafter == GUESSES)
-        draft_guesses(s, n_max, out);
-    else if (drafter == ERRS)
-        draft_errors(s, seq, n_max, out);
-}
+enum { JOBS_MAX = 32, PAGE = KV_PAGE_TOKENS };
 
 /* ------------------------------------------------------------------ worlds */
 
@@ -356,29 +67,29 @@ static struct engine_options random_options(struct dice *d, const struct model *
     static const size_t chunks[] = {1, 7, 16, 64, 512};
     static const size_t drafts[] = {0, 1, 5, 40, 200};
     const size_t one = CONTEXT / PAGE;
-    struct engine_options o = {.n_threads = 1 + (roll(d, 4) == 0),
-                               .batch = batches[roll(d, 7)],
-                               .chunk_tokens = chunks[roll(d, 5)],
+    struct engine_options o = {.n_threads = 1 + (spec_rig_roll(d, 4) == 0),
+                               .batch = batches[spec_rig_roll(d, 7)],
+                               .chunk_tokens = chunks[spec_rig_roll(d, 5)],
                                .context = CONTEXT,
-                               .prefix_cache = roll(d, 3) > 0,
+                               .prefix_cache = spec_rig_roll(d, 3) > 0,
                                .prefix_tokens_min = 1,
                                .evicts_by_demand = true,
-                               .shared_attention = roll(d, 2),
-                               .whole_prompts = roll(d, 5) == 0,
-                               .draft_tokens = drafts[roll(d, 5)],
-                               .proposer = {.propose = propose, .ctx = sources}};
+                               .shared_attention = spec_rig_roll(d, 2),
+                               .whole_prompts = spec_rig_roll(d, 5) == 0,
+                               .draft_tokens = drafts[spec_rig_roll(d, 5)],
+                               .proposer = {.propose = spec_rig_propose, .ctx = sources}};
     if (sources->heads) {
         static const unsigned kinds[] = {SPECULATION_LOOKUP, SPECULATION_HEADS,
                                          SPECULATION_LOOKUP | SPECULATION_HEADS};
         o.proposer.propose = NULL;
-        o.speculation = kinds[roll(d, 3)];
+        o.speculation = kinds[spec_rig_roll(d, 3)];
         o.heads = sources->heads;
-        o.draft_always = roll(d, 4) > 0;
+        o.draft_always = spec_rig_roll(d, 4) > 0;
     }
-    o.step_tokens = o.batch + roll(d, 64);
+    o.step_tokens = o.batch + spec_rig_roll(d, 64);
     /* Fewer worlds have to show preemptions where the engine drafts by itself. */
-    const size_t n_spare = roll(d, 2 + o.batch / (sources->heads ? 16 : 2));
-    const size_t n_pages = roll(d, 2) ? one + n_spare : JOBS_MAX * one;
+    const size_t n_spare = spec_rig_roll(d, 2 + o.batch / (sources->heads ? 16 : 2));
+    const size_t n_pages = spec_rig_roll(d, 2) ? one + n_spare : JOBS_MAX * one;
     o.kv_bytes = n_pages * page_bytes(m, kv);
     return o;
 }
@@ -449,14 +160,14 @@ static bool compare_answers(struct engine *eng, struct job *jobs, size_t n, stru
     size_t n_drafted = 0, n_accepted = 0;
     const struct draft_counters before = engine_counters(eng).drafts;
     for (size_t i = 0; i < n; i++)
-        submit(eng, &jobs[i]);
+        spec_rig_submit(eng, &jobs[i]);
     while (engine_active(eng) > 0) {
         if (!engine_collect(eng, &r)) {
-            step(eng);
+            spec_rig_step(eng);
             continue;
         }
         const struct job *job = r.user;
-        same = same && is_same_answer(job, &r);
+        same = same && spec_rig_is_same_answer(job, &r);
         check_tally(&r);
         look(all, job, &r);
         look_at_job(all, eng, job);
@@ -518,22 +229,22 @@ static bool run_world(const struct model *m, struct engine *plain, const char *i
     struct engine *eng = golden_open_engine(m, isa, ACT_INT8, kv, &o);
     heads_close(heads);
     sources.engine = eng;
-    const size_t n = 1 + roll(&d, size_min(JOBS_MAX, 2 * o.batch));
+    const size_t n = 1 + spec_rig_roll(&d, size_min(JOBS_MAX, 2 * o.batch));
     for (size_t i = 0; i < n; i++)
-        make_job(&d, m, &jobs[i]);
-    answer_plainly(plain, jobs, n);
+        spec_rig_make_job(&d, m, &jobs[i]);
+    spec_rig_answer_plainly(plain, jobs, n);
     if (kind == OWN_SOURCES)
         forget_drafters(jobs, n);
     for (size_t i = 0; kind == OWN_SOURCES && i < n; i++)
-        predict(&sources.dice, m, &jobs[i]);
+        spec_rig_predict(&sources.dice, m, &jobs[i]);
     bool same = compare_answers(eng, jobs, n, all);
     for (size_t i = 0; i < n; i++)
-        make_heir(&d, m, &jobs[roll(&d, n)], &heirs[i]);
-    answer_plainly(plain, heirs, n);
+        spec_rig_make_heir(&d, m, &jobs[spec_rig_roll(&d, n)], &heirs[i]);
+    spec_rig_answer_plainly(plain, heirs, n);
     if (kind == OWN_SOURCES)
         forget_drafters(heirs, n);
     for (size_t i = 0; kind == OWN_SOURCES && i < n; i++)
-        predict(&sources.dice, m, &heirs[i]);
+        spec_rig_predict(&sources.dice, m, &heirs[i]);
     same = compare_answers(eng, heirs, n, all) && same;
     note_counters(all, eng);
     engine_close(eng);
@@ -655,7 +366,7 @@ static void open_lone(struct lone *l, size_t n_prompt, size_t max_tokens)
     l->job.n_prompt = n_prompt;
     for (size_t i = 0; i < n_prompt; i++)
         l->job.prompt[i] = (int32_t)(rng_bits(9, 0, i) % 300);
-    answer_plainly(l->plain, &l->job, 1);
+    spec_rig_answer_plainly(l->plain, &l->job, 1);
 }
 
 static void close_lone(struct lone *l)
@@ -684,10 +395,10 @@ static struct engine *open_alone(const struct lone *l, size_t draft_tokens,
 static struct seq_result answer_with(struct engine *eng, struct job *job)
 {
     struct seq_result r;
-    submit(eng, job);
+    spec_rig_submit(eng, job);
     while (!engine_collect(eng, &r))
-        step(eng);
-    assert_true(is_same_answer(job, &r));
+        spec_rig_step(eng);
+    assert_true(spec_rig_is_same_answer(job, &r));
     return r;
 }
 
@@ -701,7 +412,8 @@ static void a_perfect_drafter_gains_its_depth_in_every_step(void **state)
     for (size_t depth = 1; depth <= 30; depth++) {
         struct sources sources = {.model = l.model};
         struct engine *eng = open_alone(
-            &l, depth, (struct draft_proposer){.propose = propose, .ctx = &sources}, false);
+            &l, depth, (struct draft_proposer){.propose = spec_rig_propose, .ctx = &sources},
+            false);
         const struct seq_result r = answer_with(eng, &l.job);
         assert_int_equal(r.n_steps, 1 + (60 + depth) / (depth + 1));
         assert_int_equal(r.n_accepted, r.n_drafted);
@@ -772,7 +484,7 @@ static void open_echo(struct lone *l)
     l->job.n_prompt = CONTEXT - 41;
     for (size_t i = 20; i < l->job.n_prompt; i++)
         l->job.prompt[i] = l->job.tokens[(i - 20) % 20];
-    answer_plainly(l->plain, &l->job, 1);
+    spec_rig_answer_plainly(l->plain, &l->job, 1);
 }
 
 /* Every node comes from somewhere. */
@@ -991,7 +703,8 @@ static void refused_drafts_never_reach_the_cache(void **state)
         open_lone(&l, PAGE, n_tokens);
         struct sources sources = {.model = l.model, .dice = {.seed = n_tokens}};
         struct engine *eng = open_alone(
-            &l, 20, (struct draft_proposer){.propose = propose, .ctx = &sources}, true);
+            &l, 20, (struct draft_proposer){.propose = spec_rig_propose, .ctx = &sources},
+            true);
         l.job.drafter = n_tokens % 2 ? ERRS : KNOWS_BADLY;
         const struct seq_result r = answer_with(eng, &l.job);
         assert_true(r.n_drafted > r.n_accepted);
@@ -1000,7 +713,7 @@ static void refused_drafts_never_reach_the_cache(void **state)
         memcpy(heir.prompt + PAGE, l.job.tokens, n_tokens * sizeof heir.prompt[0]);
         heir.prompt[PAGE + n_tokens] = 5;
         heir.req.max_tokens = 20;
-        answer_plainly(l.plain, &heir, 1);
+        spec_rig_answer_plainly(l.plain, &heir, 1);
         const struct seq_result s = answer_with(eng, &heir);
         assert_int_equal(s.n_cached, PAGE + n_tokens - 1); /* the last token has no keys */
         engine_close(eng);
