@@ -38,21 +38,27 @@ static bool sort_answer(const struct kafka_source *s, const struct kafka_answer 
     return !p || p->is_owned;
 }
 
+static bool is_open_in(const struct kafka_answer *a, enum kafka_answer_state state,
+                       const struct kafka_partition *p)
+{
+    return state == ANSWER_OPEN && a->partition == p->id && strcmp(a->topic, p->topic) == 0;
+}
+
 static void add_partition(const struct kafka_partition *p, const struct kafka_answer *answers,
                           size_t n, const enum kafka_answer_state *states,
                           rd_kafka_topic_partition_list_t *list)
 {
+    size_t first = 0;
+    while (first < n && !is_open_in(&answers[first], states[first], p))
+        first++;
+    if (first == n)
+        return;
     struct offset_bits settled;
     offset_tracker_settled(&p->tracker, &settled);
-    bool is_touched = false;
-    for (size_t i = 0; i < n; i++)
-        if (states[i] == ANSWER_OPEN && answers[i].partition == p->id &&
-            strcmp(answers[i].topic, p->topic) == 0) {
+    for (size_t i = first; i < n; i++)
+        if (is_open_in(&answers[i], states[i], p))
             offset_bits_settle(&settled, answers[i].offset);
-            is_touched = true;
-        }
-    if (is_touched)
-        kafka_group_add_settled(list, p->topic, p->id, &settled);
+    kafka_group_add_settled(list, p->topic, p->id, &settled);
 }
 
 static int snapshot_locked(struct kafka_source *s, const struct kafka_answer *answers, size_t n,
