@@ -1,8 +1,9 @@
 /*
  * Lookup speculation at its edges: prompts and answers of all lengths that a context allows,
  * ends within a right draft, as many sequences and tenants as an engine takes, pools in which
- * sequences put each other back, engines that are stopped, prefixes from disk. What drafts cost
- * is not asked, so that there are some in every step. Answers are those of an engine without.
+ * sequences put each other back, engines that are stopped, prefixes from disk; predictions that
+ * come true, steps that leave no rows. What drafts cost is not asked, so that there are some in
+ * every step. Answers are those of an engine without.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include "base/limits.h"
 #include "base/rng.h"
 #include "base/size.h"
+#include "engine/engine_int.h"
 #include "golden.h"
 
 enum { CONTEXT = 96, PAGE = KV_PAGE_TOKENS, JOBS_MAX = 600 };
@@ -380,6 +382,67 @@ static void prefixes_from_disk_are_gone_on_from(void **state)
     assert_int_equal(system(command), 0);
 }
 
+static struct totals answer_with(const struct engine_options *o)
+{
+    struct totals all = {0};
+    struct engine *eng = open_engine(o);
+    answer_all(eng, &all);
+    engine_close(eng);
+    return all;
+}
+
+/* The prompt's step yields one token; others one more than what a source may say at once. */
+static void a_right_prediction_makes_few_steps(void **state)
+{
+    (void)state;
+    n_jobs = 0;
+    struct job *job = add_job(20, 61, 30);
+    answer_plainly();
+    struct engine_options o = options(1, 8);
+    const struct totals without = answer_with(&o);
+    assert_int_equal(without.n_predicted, 0);
+    predict(job, 0);
+    const struct totals right = answer_with(&o);
+    assert_true(right.n_steps <= 6 && right.n_steps < without.n_steps);
+    assert_true(right.n_predicted >= 50 && right.n_accepted >= 50);
+    /* Where one token is another, the rest is found again. */
+    job->prediction[30] ^= 1;
+    assert_true(answer_with(&o).n_steps <= right.n_steps + 3);
+    o.speculation = SPECULATION_OFF;
+    const struct totals off = answer_with(&o);
+    assert_int_equal(off.n_drafted + off.n_predicted, 0);
+}
+
+/* Those that the user gives are refused where there is no room; those the engine chooses for
+ * itself are as many as there is room for. */
+static void drafts_take_the_rows_that_steps_leave(void **state)
+{
+    (void)state;
+    n_jobs = 0;
+    struct job *job = add_job(20, 40, 31);
+    answer_plainly();
+    predict(job, 0);
+    struct engine_options o = options(1, 8);
+    o.step_tokens = STEP_ROWS_MAX - 10;
+    struct engine *eng = open_engine(&o);
+    assert_int_equal(eng->options.draft_tokens, 10);
+    engine_close(eng);
+    assert_true(answer_with(&o).n_accepted > 0);
+    o.step_tokens = STEP_ROWS_MAX;
+    assert_int_equal(answer_with(&o).n_drafted, 0);
+    o.draft_always = false;
+    assert_int_equal(answer_with(&o).n_drafted, 0);
+    o.draft_tokens = 1;
+    struct err e = {0};
+    assert_int_equal(engine_open(model, &o, &eng, &e), ERR_CONFIG);
+    assert_non_null(strstr(e.text, "1 drafted tokens and step_tokens 4096"));
+    o.step_tokens = 64;
+    o.draft_tokens = 0;
+    eng = open_engine(&o);
+    assert_int_equal(eng->options.draft_tokens, DRAFT_NODES_MAX);
+    engine_close(eng);
+}
+
 static int load(void **state)
 {
     (void)state;
@@ -408,6 +471,8 @@ int main(void)
         cmocka_unit_test(sequences_that_put_each_other_back_keep_their_drafts),
         cmocka_unit_test(an_engine_that_is_stopped_in_the_middle_answers_the_same_after),
         cmocka_unit_test(prefixes_from_disk_are_gone_on_from),
+        cmocka_unit_test(a_right_prediction_makes_few_steps),
+        cmocka_unit_test(drafts_take_the_rows_that_steps_leave),
     };
     return cmocka_run_group_tests_name("lookup_edges", tests, load, unload);
 }

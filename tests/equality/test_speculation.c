@@ -511,39 +511,6 @@ static void lookup_drafts_what_was_said_before(void **state)
     close_lone(&l);
 }
 
-static struct seq_result answer_predicted(struct lone *l, const struct engine_options *o)
-{
-    struct engine *eng = open_lookup(l, o);
-    const struct seq_result r = answer_with(eng, &l->job);
-    engine_close(eng);
-    return r;
-}
-
-/* The prompt's step yields one token; others one more than what a source may say at once. */
-static void a_right_prediction_makes_few_steps(void **state)
-{
-    (void)state;
-    struct lone l;
-    open_lone(&l, 20, 61);
-    struct engine_options o = lookup_options(&l);
-    const struct seq_result without = answer_predicted(&l, &o);
-    assert_int_equal(without.n_predicted, 0);
-    l.job.n_prediction = l.job.n_tokens;
-    memcpy(l.job.prediction, l.job.tokens, l.job.n_tokens * sizeof l.job.tokens[0]);
-    const struct seq_result right = answer_predicted(&l, &o);
-    assert_true(right.n_steps <= 6 && right.n_steps < without.n_steps);
-    assert_true(right.n_predicted_accepted >= 50);
-    assert_true(right.n_predicted_accepted <= right.n_accepted);
-    /* Where one token is another, the rest is found again. */
-    l.job.prediction[30] ^= 1;
-    const struct seq_result nearly = answer_predicted(&l, &o);
-    assert_true(nearly.n_steps <= right.n_steps + 3);
-    o.speculation = SPECULATION_OFF;
-    const struct seq_result off = answer_predicted(&l, &o);
-    assert_int_equal(off.n_drafted + off.n_predicted, 0);
-    close_lone(&l);
-}
-
 static void what_one_salt_says_drafts_nothing_under_another(void **state)
 {
     (void)state;
@@ -579,40 +546,6 @@ static void step_times_are_measured_from_one_row_to_the_most(void **state)
     assert_int_equal(t->points[0].n_rows, 1);
     assert_int_equal(t->points[t->n_points - 1].n_rows, 24);
     assert_int_equal(engine_plan(eng).calibration.n_points, 0); /* the chunk was given */
-    engine_close(eng);
-    close_lone(&l);
-}
-
-/* Those that the user gives are refused where there is no room; those the engine chooses for
- * itself are as many as there is room for. */
-static void drafts_take_the_rows_that_steps_leave(void **state)
-{
-    (void)state;
-    struct lone l;
-    open_echo(&l);
-    struct engine_options o = lookup_options(&l);
-    o.step_tokens = STEP_ROWS_MAX - 10;
-    struct engine *eng = open_lookup(&l, &o);
-    assert_int_equal(eng->options.draft_tokens, 10);
-    assert_true(answer_with(eng, &l.job).n_drafted > 0);
-    engine_close(eng);
-    o.step_tokens = STEP_ROWS_MAX;
-    eng = open_lookup(&l, &o);
-    assert_int_equal(eng->options.draft_tokens, 0);
-    assert_int_equal(answer_with(eng, &l.job).n_drafted, 0);
-    engine_close(eng);
-    o.draft_always = false;
-    eng = open_lookup(&l, &o);
-    assert_int_equal(answer_with(eng, &l.job).n_drafted, 0);
-    engine_close(eng);
-    o.draft_tokens = 1;
-    struct err e = {0};
-    assert_int_equal(engine_open(l.model, &o, &eng, &e), ERR_CONFIG);
-    assert_non_null(strstr(e.text, "1 drafted tokens and step_tokens 4096"));
-    o.step_tokens = 64;
-    o.draft_tokens = 0;
-    eng = open_lookup(&l, &o);
-    assert_int_equal(eng->options.draft_tokens, DRAFT_NODES_MAX);
     engine_close(eng);
     close_lone(&l);
 }
@@ -730,9 +663,7 @@ int main(void)
         cmocka_unit_test(a_perfect_drafter_gains_its_depth_in_every_step),
         cmocka_unit_test(off_is_off),
         cmocka_unit_test(lookup_drafts_what_was_said_before),
-        cmocka_unit_test(a_right_prediction_makes_few_steps),
         cmocka_unit_test(what_one_salt_says_drafts_nothing_under_another),
-        cmocka_unit_test(drafts_take_the_rows_that_steps_leave),
         cmocka_unit_test(step_times_are_measured_from_one_row_to_the_most),
         cmocka_unit_test(drafts_are_made_where_rows_are_cheap_and_nowhere_else),
         cmocka_unit_test(sources_are_seldom_asked_in_vain),
