@@ -197,6 +197,10 @@ struct watcher {
     const struct world *world;
     struct draft_proposer heads;
     bool swaps; /* gives each sequence the row of another */
+    /* Each step is drafted for as the first is, so that what is proposed does not depend on
+     * what came true for others; NULL: what is learned stays. */
+    struct spec_stats *forgets;
+    struct spec_stats first;
     size_t n_rows, n_wrong;
 };
 
@@ -227,7 +231,9 @@ static void watch(void *ctx, struct seq *const *seqs, size_t n_seqs)
     }
     if (w->swaps)
         swap_rows(w, seqs, n_seqs);
-    w->heads.prepare(w->heads.ctx, seqs, n_seqs);
+    w->heads.prepare(w->heads.ctx, seqs, n_seqs); /* which learns */
+    if (w->forgets)
+        *w->forgets = w->first;
 }
 
 static void pass_on(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)
@@ -261,12 +267,9 @@ static void keep_counts(const struct seq_result *r)
     job->n_accepted = r->n_accepted;
 }
 
-/* forgets: each step is drafted for as the first is, so that what is proposed does not depend
- * on what came true for others. */
-static void answer(struct engine *eng, struct world *w, bool forgets)
+static void answer(struct engine *eng, struct world *w)
 {
     struct seq_result r;
-    const struct spec_stats first = *drafters_stats(eng->drafters);
     for (size_t i = 0; i < JOBS; i++)
         submit(eng, &w->jobs[i]);
     while (engine_active(eng) > 0) {
@@ -274,8 +277,6 @@ static void answer(struct engine *eng, struct world *w, bool forgets)
             keep_counts(&r);
             continue;
         }
-        if (forgets)
-            *drafters_stats(eng->drafters) = first;
         step(eng);
     }
 }
@@ -318,7 +319,9 @@ static void acceptance_does_not_depend_on_what_runs_beside(void **state)
         struct engine *eng = open_engine(&w, &o);
         struct watcher watcher = {.world = &w};
         install(eng, &watcher);
-        answer(eng, &w, true);
+        watcher.forgets = drafters_stats(eng->drafters);
+        watcher.first = *watcher.forgets;
+        answer(eng, &w);
         assert_true(watcher.n_rows > 0);
         assert_int_equal(watcher.n_wrong, 0);
         for (size_t i = 0; i < JOBS; i++) {
@@ -343,7 +346,7 @@ static void heads_that_know_the_answers_are_believed(void **state)
     open_world(&w, "tiny-llama-q8_0.gguf", KV_BF16, ACT_INT8);
     const struct engine_options o = heads_options(&w, BATCH_MAX);
     struct engine *eng = open_engine(&w, &o);
-    answer(eng, &w, false);
+    answer(eng, &w);
     size_t n_tokens = 0;
     for (size_t i = 0; i < JOBS; i++)
         n_tokens += w.jobs[i].n_tokens - 1;
@@ -372,7 +375,9 @@ static void a_wrong_row_is_seen_in_what_is_accepted(void **state)
         struct engine *eng = open_engine(&w, &o);
         struct watcher watcher = {.world = &w, .swaps = swaps};
         install(eng, &watcher);
-        answer(eng, &w, true);
+        watcher.forgets = drafters_stats(eng->drafters);
+        watcher.first = *watcher.forgets;
+        answer(eng, &w);
         accepted[swaps] = count_accepted(&w);
         engine_close(eng);
     }
@@ -416,8 +421,8 @@ static void rows_are_right_whatever_happens_to_a_sequence(void **state)
             struct engine *eng = open_engine(&w, &o);
             struct watcher watcher = {.world = &w};
             install(eng, &watcher);
-            answer(eng, &w, false);
-            answer(eng, &w, false);
+            answer(eng, &w);
+            answer(eng, &w);
             assert_int_equal(watcher.n_wrong, 0);
             n_rows += watcher.n_rows;
             n_accepted += count_accepted(&w);
