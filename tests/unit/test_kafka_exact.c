@@ -235,10 +235,14 @@ static void count_results(const char *topic, const char *isolation, struct tally
     assert_int_equal(pclose(f), 0);
 }
 
+/* A transaction that a crash left open keeps readers waiting until the broker ends it. */
 static void expect_each_once(const char *topic)
 {
     struct tally t;
-    count_results(topic, "read_committed", &t);
+    const int64_t began_us = clock_mono_us();
+    do
+        count_results(topic, "read_committed", &t);
+    while (t.n_jobs < N_JOBS && clock_mono_us() - began_us < 20000000);
     assert_int_equal(t.n_jobs, N_JOBS);
     assert_int_equal(t.n_all, N_JOBS);
 }
@@ -248,6 +252,7 @@ static void crash_and_succeed(const char *stem, bool same_id)
 {
     for (int point = 0; point < BURST_POINTS; point++) {
         char topic[64];
+
         snprintf(topic, sizeof topic, "%s-%d-%s", stem, point, suffix);
         make_topics(topic);
         wait_worker(start_worker(topic, "first", point, 3));
@@ -372,15 +377,19 @@ static void two_workers_of_one_name_are_told(void **state)
     fill_hand(source, &hand, BURST_JOBS);
     struct kafka_answer answers[BURST_JOBS];
     enum kafka_answer_state states[BURST_JOBS];
-    const size_t n = pick_answers(&hand, results, 1, answers);
     struct err e = {0};
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(kafka_burst_open(&o, &second, NULL), 0);
-        err_clear(&e);
-        assert_int_equal(kafka_burst_send(first, source, answers, n, states, &e), ERR_BROKER);
-        assert_int_equal(e.flags & (ERR_RETRY | ERR_FATAL), i == 0 ? ERR_RETRY : ERR_FATAL);
-        kafka_burst_close(second);
-    }
+    const size_t n = pick_answers(&hand, results, 1, answers) / 2;
+    assert_int_equal(kafka_burst_open(&o, &second, NULL), 0);
+    assert_int_equal(kafka_burst_send(first, source, answers, n, states, &e), ERR_BROKER);
+    assert_int_equal(e.flags & (ERR_RETRY | ERR_FATAL), ERR_RETRY);
+    kafka_burst_close(second);
+    /* It may have been a transaction that took too long. */
+    assert_int_equal(kafka_burst_send(first, source, answers, n, states, NULL), 0);
+    assert_int_equal(kafka_burst_open(&o, &second, NULL), 0);
+    err_clear(&e);
+    assert_int_equal(kafka_burst_send(first, source, answers + n, n, states, &e), ERR_BROKER);
+    assert_int_equal(e.flags & (ERR_RETRY | ERR_FATAL), ERR_FATAL);
+    kafka_burst_close(second);
     assert_non_null(strstr(e.text, "namesake"));
     while (hand.n > 0)
         drop(&hand, 0);

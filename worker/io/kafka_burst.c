@@ -145,10 +145,20 @@ static bool may_repeat(int64_t began_us)
     return true;
 }
 
-static int abort_transaction(struct kafka_burst *b)
+/* rc is why, and in e already; what is found out now stands in its place only when no later
+ * call can help. True: nobody has seen anything of the transaction. */
+static bool take_back(struct kafka_burst *b, int *rc, struct err *e)
 {
     rd_kafka_error_t *error = rd_kafka_abort_transaction(b->rk, -1);
-    return error ? give_up_producer(b, error, "taking a burst of results back", NULL) : 0;
+    if (!error)
+        return true;
+    struct err worse = {0};
+    const int code = give_up_producer(b, error, "taking a burst of results back", &worse);
+    if (worse.flags & ERR_FATAL) {
+        err_clear(e);
+        *rc = ERR_SET_FLAGS(e, code, worse.flags, "%s", worse.text);
+    }
+    return false;
 }
 
 /* Takes error, which is no reason to repeat the call. */
@@ -157,10 +167,10 @@ static int end_badly(struct kafka_burst *b, rd_kafka_error_t *error, const char 
 {
     if (rd_kafka_error_is_fatal(error) || !rd_kafka_error_txn_requires_abort(error))
         return give_up_producer(b, error, what, e);
-    const int rc = ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY, "%s failed: %s", what,
-                                 rd_kafka_error_string(error));
+    int rc = ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY, "%s failed: %s", what,
+                           rd_kafka_error_string(error));
     rd_kafka_error_destroy(error);
-    if (abort_transaction(b) == 0)
+    if (take_back(b, &rc, e))
         b->is_unsure = false;
     return rc;
 }
@@ -252,9 +262,9 @@ static int transact(struct kafka_burst *b, const struct kafka_snapshot *snapshot
     if (error)
         return give_up_producer(b, error, "beginning a burst of results", e);
     pass(b, BURST_PRODUCE);
-    const int rc = produce(b, answers, n, states, e);
+    int rc = produce(b, answers, n, states, e);
     if (rc != 0) {
-        abort_transaction(b);
+        take_back(b, &rc, e);
         return rc;
     }
     pass(b, BURST_OFFSETS);
