@@ -51,9 +51,12 @@ static bool gather(struct pipeline *p, struct batch *batch)
 {
     batch->n = 0;
     struct outcome *outcome = queue_pop(p->outcomes, -1);
+    const int64_t until_us = clock_mono_us() + p->o->transport->linger_ms * INT64_C(1000);
     while (outcome) {
         batch->items[batch->n++] = outcome;
-        outcome = batch->n < TRANSPORT_BATCH_MAX ? queue_pop(p->outcomes, 0) : NULL;
+        const int64_t left_us = until_us - clock_mono_us();
+        const int wait_ms = left_us > 0 ? (int)(left_us / 1000) : 0;
+        outcome = batch->n < TRANSPORT_BATCH_MAX ? queue_pop(p->outcomes, wait_ms) : NULL;
     }
     return batch->n > 0;
 }

@@ -64,6 +64,7 @@ struct transport {
     void (*stop)(void *ctx);
     /* Is this input still ours to answer? NULL: always. Thread: any. */
     bool (*holds)(void *ctx, const struct job_source *source);
+    int linger_ms; /* how long outputs may wait for others that are delivered with them */
     /* At most TRANSPORT_BATCH_MAX outputs. ERR_RETRY in e->flags: the same call, with the same
      * outputs, may succeed later. Thread: delivery. */
     int (*deliver)(void *ctx, const struct transport_output *outputs, size_t n, struct err *e);

@@ -14,6 +14,7 @@ enum {
     POLL_MS = 100,
     RESULT_PARTITIONS = 4, /* of a result topic that is not there yet */
     QUEUE_SLACK = 1024,    /* records that were on their way when consumption paused */
+    BURST_LINGER_MS = 200, /* a transaction costs the same for one result and for many */
 };
 
 struct kafka_transport {
@@ -279,6 +280,7 @@ int transport_open_kafka(const struct kafka_options *o, bool exit_when_empty,
                            .take = take,
                            .deliver = t->burst ? deliver_exactly_once : deliver_at_least_once,
                            .holds = holds,
+                           .linger_ms = t->burst ? BURST_LINGER_MS : 0,
                            .progress = progress,
                            .finish = finish,
                            .close = close_kafka};

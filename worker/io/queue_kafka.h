@@ -1,18 +1,20 @@
 /*
  * Kafka as job queue and result topic (librdkafka >= 2.0.2).
  *
- * Delivery here is at least once: a result is stored, then produced (idempotent producer,
- * acknowledged), then its input offset counts as settled. What is committed is the low
- * watermark, the smallest offset of a partition that is not settled, and beside it which
- * offsets above are (offset_metadata.h): whoever reads the partition next is given only the
- * others. The offset tracker is a pure state machine of its own (offset_tracker.h).
+ * Exactly once is kafka_burst.h's: results and offsets in one transaction, and the source
+ * commits nothing. Else delivery is at least once: a result is stored, then produced
+ * (idempotent producer, acknowledged), then its input offset counts as settled. What is
+ * committed is the low watermark, the smallest offset of a partition that is not settled, and
+ * beside it which offsets above are (offset_metadata.h): whoever reads the partition next is
+ * given only the others. The offset tracker is a pure state machine of its own
+ * (offset_tracker.h).
  *
  * A record that was handed out is settled by its taker sooner or later, also when its partition
  * has moved to another worker meanwhile. Then: if the partition comes straight back (every
  * rebalance of the eager protocol takes all partitions away and gives most of them back), the
  * settle counts and the record does not come again; if it went to another worker, the settle is
- * dropped, and that worker answers the record a second time, unless its taker had not begun
- * with it and asked kafka_source_holds before. A record never counts as settled without
+ * dropped, and that worker answers the record, here a second time, unless its taker had not
+ * begun with it and asked kafka_source_holds before. A record never counts as settled without
  * kafka_source_settle.
  *
  * Errors: ERR_RETRY in e->flags means that the same call may succeed later; ERR_FATAL that this
