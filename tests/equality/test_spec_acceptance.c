@@ -40,7 +40,7 @@ struct corpus {
     struct heads *heads; /* or NULL */
     size_t context;
     struct token_list prompts[JOBS_MAX];
-    char salts[JOBS_MAX][8];
+    char salts[JOBS_MAX][32];
     size_t n;
 };
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """kill_storm.py BROKER SHEAF MODEL [--jobs N] [--kills N] [--workers N] [--seed N] [OPTION...]
 
-Answers jobs of a topic with several workers, kills them at random moments and starts them again,
-and counts what a reader of the results sees. The reader is kcat; what each job's answer must be
-comes from `sheaf run` over the same jobs. OPTIONs go to `sheaf work`. Prints
+Answers jobs of a topic with several workers, kills them at random moments and starts them
+again, and counts what a reader of the results sees. The reader is kcat; what each job's answer
+must be comes from `sheaf run` over the same jobs. OPTIONs go to `sheaf work`. Prints
 "N jobs, N kills: N missing, N answered twice, N different, N computed again", and exits 0 only
 when the last four are 0.
 """
@@ -24,7 +24,7 @@ WAIT_S = 120
 
 
 def make_jobs(n, path, draw):
-    """A few documents, so that jobs are grouped and answered in another order than they came."""
+    """A few documents, so that jobs are grouped and answered in another order."""
     documents = [f"Mill {d} was built in {1700 + d} by the river." * 3 for d in range(12)]
     with open(path, "w", encoding="utf-8") as out:
         for i in range(n):
