@@ -319,6 +319,8 @@ static void heads_are_told_in_one_line(void **state)
     heads_close(h);
     h = heads_rig_open(OUTPUTS, rig.model);
     heads_describe(h, text, sizeof text);
+    assert_string_equal(text, "2 heads of 0 blocks, D 64, outputs of their own over 10 tokens");
+    heads_close(h);
 }
 
 int main(void)
