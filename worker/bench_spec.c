@@ -83,9 +83,8 @@ static void make_question(enum spec_kind kind, size_t i, size_t n_sections, char
         return;
     case SPEC_FIXED:
         snprintf(out, out_bytes,
-                 "Does section %zu say anything about %s? Answer with JSON of this form and "
-                 "nothing else: {\"section\": %zu, \"answer\": \"yes\" or \"no\", \"person\": "
-                 "..., \"year\": ...}",
+                 "Does section %zu say anything about %s? Answer only with JSON: {\"section\": "
+                 "%zu, \"answer\": \"yes\" or \"no\", \"person\": ..., \"year\": ...}",
                  section, PICK(what, 100 + i, 0), section);
         return;
     case SPEC_OPEN:

@@ -11,6 +11,11 @@ for i in range(40):
     print(" ".join(words * 8) + f" {i}.\n")
 PY
 train() { sheaf heads train --model "$tiny" --jobs text.txt "$@"; }
+# The same in the background, as process $pid.
+start_training() {
+    "$SHEAF" heads train --model "$tiny" --jobs text.txt "$@" 2>training.log &
+    pid=$!
+}
 # holds EXPRESSION: of the JSON in ./out, as d.
 holds() {
     python3 -c 'import json, sys; d = json.load(open("out")); assert eval(sys.argv[1])' "$1" \
@@ -64,8 +69,7 @@ holds 'd["accuracies"][0]["positions"] == "all"'
 holds '1 <= d["accuracies"][0]["chain_tokens"] <= d["accuracies"][0]["tree_tokens"] <= 4'
 
 it 'goes on after a kill and ends in the same bytes'
-train -o killed.gguf --epochs 300 -q &
-pid=$!
+start_training -o killed.gguf --epochs 300 -q
 for _ in $(seq 600); do [ ! -e killed.gguf.state ] || break; sleep 0.1; done
 kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
@@ -80,14 +84,13 @@ run train -o whole.gguf --epochs 300 -q
 same killed.gguf whole.gguf
 
 it 'ends at a signal, says how to go on, and does'
-train -o ended.gguf --epochs 300 2>ended.log &
-pid=$!
+start_training -o ended.gguf --epochs 300
 for _ in $(seq 600); do [ ! -e ended.gguf.state ] || break; sleep 0.1; done
 kill -TERM $pid
 rc=0
 wait $pid || rc=$?
 [ $rc = 75 ] || complain "exit code $rc, not 75"
-grep -q 'stopped at step .*; the same command goes on from there' ended.log ||
+grep -q 'stopped at step .*; the same command goes on from there' training.log ||
     complain 'it does not say how to go on'
 run train -o ended.gguf --epochs 300 -q
 same ended.gguf whole.gguf
