@@ -350,11 +350,11 @@ static void a_kill_in_the_middle_of_a_write(void **state)
     every_call(FAULT_KILL_HALFWAY, 0);
 }
 
-/* The first 100 one by one, then every 29th: they repeat the same paths. A sanitizer takes
+/* The first 100 one by one, then every 59th: they repeat the same paths. A sanitizer takes
  * every STRIDEth of these. */
 static void every_allocation(bool for_good)
 {
-    for (int n = 1;; n += (n < 100 ? 1 : 29) * STRIDE) {
+    for (int n = 1;; n += (n < 100 ? 1 : 59) * STRIDE) {
         void *folder;
         struct err e = {0};
         make_folder(&folder);
