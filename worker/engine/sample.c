@@ -169,23 +169,38 @@ static size_t cut_tail(const float *weights, size_t n, double total, float top_p
     return kept;
 }
 
+static double sum_weights(const struct sampler *s, size_t n)
+{
+    double total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += kernels_exp(s->candidates[i].logit);
+    return total;
+}
+
+/* Sorting a whole vocabulary takes longer than a small model's step, so only as many of the
+ * best are sorted as are looked at: so many at first, then times GROWTH. */
+enum { SORTED_FIRST = 64, GROWTH = 8 };
+
+static void sort_best(struct sampler *s, size_t n, size_t n_sorted)
+{
+    if (n_sorted < n)
+        select_best(s->candidates, n, n_sorted);
+    qsort(s->candidates, n_sorted, sizeof s->candidates[0], compare_candidates);
+    for (size_t i = 0; i < n_sorted; i++)
+        s->weights[i] = kernels_exp(s->candidates[i].logit);
+}
+
 /*
  * Sorts as many of the best candidates as top-p and min-p can reach. total is over all n, so
  * the cut does not depend on how many were sorted.
  */
 static size_t sort_and_cut(struct sampler *s, const struct sample_params *p, size_t n)
 {
-    double total = 0;
-    for (size_t i = 0; i < n; i++)
-        total += kernels_exp(s->candidates[i].logit);
-    for (size_t n_sorted = 64;; n_sorted *= 8) {
+    const double total = sum_weights(s, n);
+    for (size_t n_sorted = SORTED_FIRST;; n_sorted *= GROWTH) {
         if (n_sorted > n)
             n_sorted = n;
-        if (n_sorted < n)
-            select_best(s->candidates, n, n_sorted);
-        qsort(s->candidates, n_sorted, sizeof s->candidates[0], compare_candidates);
-        for (size_t i = 0; i < n_sorted; i++)
-            s->weights[i] = kernels_exp(s->candidates[i].logit);
+        sort_best(s, n, n_sorted);
         const size_t kept = cut_tail(s->weights, n_sorted, total, p->top_p, p->min_p);
         if (kept < n_sorted || n_sorted == n)
             return kept;
@@ -206,6 +221,25 @@ static int32_t draw(const struct sampler *s, size_t n, double uniform)
     return s->candidates[n - 1].id;
 }
 
+/* From all n, none of which is cut off: the best that the draw goes over are sorted. */
+static int32_t draw_from_all(struct sampler *s, size_t n, double uniform)
+{
+    const double total = sum_weights(s, n);
+    for (size_t n_sorted = SORTED_FIRST;; n_sorted *= GROWTH) {
+        if (n_sorted > n)
+            n_sorted = n;
+        sort_best(s, n, n_sorted);
+        double left = uniform * total;
+        for (size_t i = 0; i < n_sorted; i++) {
+            left -= s->weights[i];
+            if (left < 0)
+                return s->candidates[i].id;
+        }
+        if (n_sorted == n)
+            return s->candidates[n - 1].id;
+    }
+}
+
 int32_t sample_token(struct sampler *s, const struct sample_params *p, float *logits,
                      const int32_t *history, size_t n_prompt, size_t n_history)
 {
@@ -222,6 +256,8 @@ int32_t sample_token(struct sampler *s, const struct sample_params *p, float *lo
         select_best(s->candidates, n, (size_t)p->top_k);
         n = (size_t)p->top_k;
     }
-    const size_t kept = sort_and_cut(s, p, n);
-    return draw(s, kept, rng_uniform(p->seed, p->stream, n_history));
+    const double uniform = rng_uniform(p->seed, p->stream, n_history);
+    if (p->top_p >= 1 && p->min_p <= 0)
+        return draw_from_all(s, n, uniform);
+    return draw(s, sort_and_cut(s, p, n), uniform);
 }

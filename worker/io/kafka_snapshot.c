@@ -107,10 +107,13 @@ static rd_kafka_topic_partition_list_t *list_owned(struct kafka_source *s)
     return list;
 }
 
+/* What is not ours now is asked for when it is given to us. */
 int kafka_source_take_over_committed(struct kafka_source *s, struct err *e)
 {
     rd_kafka_topic_partition_list_t *list = list_owned(s);
-    const rd_kafka_resp_err_t code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
+    rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (list->cnt > 0)
+        code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
     pthread_mutex_lock(&s->lock);
     for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++) {
         struct offset_bits committed;
