@@ -90,13 +90,7 @@ static int make_producer(struct kafka_burst *b, struct err *e)
 {
     if (b->rk)
         return 0;
-    char reason[256];
-    rd_kafka_conf_t *conf = rd_kafka_conf_dup(b->conf);
-    b->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, reason, sizeof reason);
-    if (!b->rk) {
-        rd_kafka_conf_destroy(conf);
-        return ERR_SET(e, ERR_CONFIG, "Kafka producer: %s", reason);
-    }
+    TRY(kafka_produce_open(b->conf, &b->rk, e));
     rd_kafka_error_t *error = rd_kafka_init_transactions(b->rk, INIT_WAIT_MS);
     return error ? give_up_producer(b, error, "beginning to publish", e) : 0;
 }
@@ -203,17 +197,23 @@ static int commit(struct kafka_burst *b, struct err *e)
     return 0;
 }
 
-/* The first message that failed, or 0; those that are too large are marked. */
+static bool is_to_be_sent(const struct kafka_answer *a, enum kafka_answer_state state)
+{
+    return state == ANSWER_OPEN && a->message.value;
+}
+
+/* reports of those that were sent, in their order. The first that failed, or 0; those that are
+ * too large are marked. */
 static int read_reports(const struct kafka_answer *answers, size_t n,
                         const struct kafka_delivery *reports, enum kafka_answer_state *states,
                         struct err *e)
 {
     int rc = 0, rc_limit = 0;
     for (size_t i = 0; i < n; i++) {
-        if (states[i] != ANSWER_OPEN || !answers[i].message.value)
+        if (!is_to_be_sent(&answers[i], states[i]))
             continue;
         struct err why = {0};
-        const int code = kafka_produce_outcome(&answers[i].message, reports[i].code, &why);
+        const int code = kafka_produce_outcome(&answers[i].message, (reports++)->code, &why);
         if (code == ERR_LIMIT) {
             states[i] = ANSWER_TOO_LARGE;
             rc_limit = code;
@@ -230,24 +230,19 @@ static int produce(struct kafka_burst *b, const struct kafka_answer *answers, si
                    enum kafka_answer_state *states, struct err *e)
 {
     struct kafka_message *messages = calloc(n, sizeof messages[0]);
-    struct kafka_delivery *sent = calloc(n, sizeof sent[0]);
     struct kafka_delivery *reports = calloc(n, sizeof reports[0]);
     int rc = 0;
-    if (messages && sent && reports) {
+    if (messages && reports) {
         size_t n_messages = 0;
         for (size_t i = 0; i < n; i++)
-            if (states[i] == ANSWER_OPEN && answers[i].message.value)
+            if (is_to_be_sent(&answers[i], states[i]))
                 messages[n_messages++] = answers[i].message;
-        kafka_produce_all(b->rk, messages, n_messages, sent);
-        for (size_t i = 0, k = 0; i < n; i++)
-            if (states[i] == ANSWER_OPEN && answers[i].message.value)
-                reports[i] = sent[k++];
+        kafka_produce_all(b->rk, messages, n_messages, reports);
         rc = read_reports(answers, n, reports, states, e);
     } else {
         rc = ERR_SET(e, ERR_NOMEM, "no memory to send %zu results", n);
     }
     free(messages);
-    free(sent);
     free(reports);
     return rc;
 }

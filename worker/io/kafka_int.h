@@ -33,6 +33,8 @@ struct kafka_delivery {
     rd_kafka_resp_err_t code;
     bool is_done;
 };
+/* A producer of a copy of conf. */
+int kafka_produce_open(const rd_kafka_conf_t *conf, rd_kafka_t **out, struct err *e);
 /* Produces all and waits for their reports. kafka_produce_on_delivery is the handle's callback.
  */
 void kafka_produce_all(rd_kafka_t *rk, const struct kafka_message *messages, size_t n,

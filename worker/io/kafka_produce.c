@@ -11,6 +11,17 @@
 
 enum { SLICE_MS = 100 };
 
+int kafka_produce_open(const rd_kafka_conf_t *conf, rd_kafka_t **out, struct err *e)
+{
+    char reason[256];
+    rd_kafka_conf_t *copy = rd_kafka_conf_dup(conf);
+    *out = rd_kafka_new(RD_KAFKA_PRODUCER, copy, reason, sizeof reason);
+    if (*out)
+        return 0;
+    rd_kafka_conf_destroy(copy);
+    return ERR_SET(e, ERR_CONFIG, "Kafka producer: %s", reason);
+}
+
 /* rd_kafka_producev takes the headers over only when it succeeds. */
 static rd_kafka_resp_err_t produce(rd_kafka_t *rk, const struct kafka_message *m,
                                    struct kafka_delivery *d)

@@ -28,15 +28,7 @@ static void on_error(rd_kafka_t *rk, int code, const char *reason, void *sink)
 
 static int make_handle(struct kafka_sink *s, struct err *e)
 {
-    if (s->rk)
-        return 0;
-    char reason[256];
-    rd_kafka_conf_t *conf = rd_kafka_conf_dup(s->conf);
-    s->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, reason, sizeof reason);
-    if (s->rk)
-        return 0;
-    rd_kafka_conf_destroy(conf);
-    return ERR_SET(e, ERR_CONFIG, "Kafka producer: %s", reason);
+    return s->rk ? 0 : kafka_produce_open(s->conf, &s->rk, e);
 }
 
 static void drop_dead_handle(struct kafka_sink *s)
