@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "base/size.h"
 #include "kernels.h"
 
 struct candidate {
@@ -207,18 +208,21 @@ static size_t sort_and_cut(struct sampler *s, const struct sample_params *p, siz
     }
 }
 
+/* Which of the first n candidates uses up what is left, or n. */
+static size_t walk(const struct sampler *s, size_t n, double left)
+{
+    size_t i = 0;
+    while (i < n && (left -= s->weights[i]) >= 0)
+        i++;
+    return i;
+}
+
 static int32_t draw(const struct sampler *s, size_t n, double uniform)
 {
     double total = 0;
     for (size_t i = 0; i < n; i++)
         total += s->weights[i];
-    double left = uniform * total;
-    for (size_t i = 0; i + 1 < n; i++) {
-        left -= s->weights[i];
-        if (left < 0)
-            return s->candidates[i].id;
-    }
-    return s->candidates[n - 1].id;
+    return s->candidates[size_min(walk(s, n, uniform * total), n - 1)].id;
 }
 
 /* From all n, none of which is cut off: the best that the draw goes over are sorted. */
@@ -229,14 +233,9 @@ static int32_t draw_from_all(struct sampler *s, size_t n, double uniform)
         if (n_sorted > n)
             n_sorted = n;
         sort_best(s, n, n_sorted);
-        double left = uniform * total;
-        for (size_t i = 0; i < n_sorted; i++) {
-            left -= s->weights[i];
-            if (left < 0)
-                return s->candidates[i].id;
-        }
-        if (n_sorted == n)
-            return s->candidates[n - 1].id;
+        const size_t drawn = walk(s, n_sorted, uniform * total);
+        if (drawn < n_sorted || n_sorted == n)
+            return s->candidates[size_min(drawn, n - 1)].id;
     }
 }
 
