@@ -96,7 +96,7 @@ static void siblings_do_not_sum_to_more_than_they_may(void **state)
     draft_add(&d, DRAFT_ROOT, 2, DRAFT_RECYCLE, 0.6f);
     draft_add(&d, 0, 3, DRAFT_LOOKUP, 0.5f);
     draft_add(&d, 0, 4, DRAFT_LOOKUP, 0.4f);
-    draft_bound_siblings(&d, 0.95f);
+    draft_bound_siblings(&d);
     assert_true(fabs((double)d.nodes[0].p - 0.9 * 0.95 / 1.5) < 1e-6);
     assert_true(fabs((double)d.nodes[1].p - 0.6 * 0.95 / 1.5) < 1e-6);
     assert_true(d.nodes[2].p == 0.5f && d.nodes[3].p == 0.4f);

@@ -1,5 +1,7 @@
 #include "engine/draft_grow.h"
 
+#include "base/size.h"
+
 struct candidate {
     struct draft_child child;
     int parent;
@@ -42,6 +44,15 @@ static struct candidate pop_best(struct frontier *f)
     return c;
 }
 
+enum { SOURCE_NODES_MAX = 16 };
+static const double PATH_P_MIN = 0.02;
+
+struct draft_limits draft_limits_of_source(size_t n_max)
+{
+    return (struct draft_limits){.n_nodes = size_min(n_max, SOURCE_NODES_MAX),
+                                 .p_min = PATH_P_MIN};
+}
+
 void draft_grow(struct draft *d, const struct draft_grower *g, uint64_t place,
                 const struct draft_limits *limits)
 {
@@ -58,14 +69,14 @@ void draft_grow(struct draft *d, const struct draft_grower *g, uint64_t place,
     }
 }
 
-void draft_bound_siblings(struct draft *d, float sum_max)
+void draft_bound_siblings(struct draft *d)
 {
     float sums[DRAFT_NODES_MAX + 1] = {0}; /* of the children of the root, of node 0, ... */
     for (size_t i = 0; i < d->n_nodes; i++)
         sums[d->nodes[i].parent + 1] += d->nodes[i].p;
     for (size_t i = 0; i < d->n_nodes; i++) {
         const float sum = sums[d->nodes[i].parent + 1];
-        if (sum > sum_max)
-            d->nodes[i].p *= sum_max / sum;
+        if (sum > DRAFT_SIBLINGS_SUM_MAX)
+            d->nodes[i].p *= DRAFT_SIBLINGS_SUM_MAX / sum;
     }
 }

@@ -14,6 +14,9 @@ struct draft_limits {
     double p_min;   /* less likely nodes, all before them included, are not added */
 };
 
+/* Of any one source: what more it has to say is seldom worth a row. */
+struct draft_limits draft_limits_of_source(size_t n_max);
+
 /* What may follow at a place. The place of a child is the source's own affair. */
 struct draft_child {
     int32_t token;
@@ -35,7 +38,8 @@ void draft_grow(struct draft *d, const struct draft_grower *g, uint64_t place,
                 const struct draft_limits *limits);
 
 /* Of siblings one comes true at most, whatever their sources say each for itself: where their
- * probabilities sum to more than sum_max, they are scaled to that. */
-void draft_bound_siblings(struct draft *d, float sum_max);
+ * probabilities sum to more than DRAFT_SIBLINGS_SUM_MAX, they are scaled to that. */
+#define DRAFT_SIBLINGS_SUM_MAX 0.95f
+void draft_bound_siblings(struct draft *d);
 
 #endif

@@ -7,9 +7,6 @@
 #include "engine/lookup.h"
 #include "engine/ngram.h"
 
-/* Siblings of several sources sum to this at most. */
-static const float SUM_MAX = 0.95f;
-
 struct drafter {
     struct automaton *document, *prediction;
     struct automaton_cursor in_document, in_prediction;
@@ -156,5 +153,5 @@ void drafter_propose(const struct drafter *d, const struct draft_limits *limits,
         lookup_propose_self(d->own, limits, d->stats, out);
     if (d->recycle)
         recycle_propose(d->recycle, d->last, limits, d->stats, out);
-    draft_bound_siblings(out, SUM_MAX);
+    draft_bound_siblings(out);
 }

@@ -15,9 +15,7 @@ enum {
     /* Last tokens of a prompt that are followed although its automaton holds them: the match
      * at its end, and what the answer is likely to take up. */
     TAIL_TOKENS = 64,
-    NODES_PER_SOURCE = 16,
 };
-static const double PATH_P_MIN = 0.02;
 
 struct drafters {
     struct drafters_options options;
@@ -173,8 +171,7 @@ static void look_up(void *ctx, const struct seq *seq, size_t n_max, struct draft
     if (!seq->drafter)
         return;
     follow(seq);
-    const struct draft_limits limits = {.n_nodes = size_min(n_max, NODES_PER_SOURCE),
-                                        .p_min = PATH_P_MIN};
+    const struct draft_limits limits = draft_limits_of_source(n_max);
     drafter_propose(seq->drafter, &limits, out);
 }
 

@@ -5,11 +5,6 @@
 
 #include "base/check.h"
 
-enum { NODES = 16 }; /* that they propose for a sequence at most */
-static const double PATH_P_MIN = 0.02;
-/* Siblings of several sources sum to this at most. */
-static const float SUM_MAX = 0.95f;
-
 struct head_drafts {
     struct medusa *medusa;
     struct spec_stats *stats;
@@ -149,10 +144,9 @@ static void propose(void *ctx, const struct seq *seq, size_t n_max, struct draft
     const struct head_said *said = last_said(seq);
     if (!said)
         return;
-    const struct draft_limits limits = {.n_nodes = n_max < NODES ? n_max : NODES,
-                                        .p_min = PATH_P_MIN};
+    const struct draft_limits limits = draft_limits_of_source(n_max);
     medusa_propose(&said->guesses, &limits, d->stats, out);
-    draft_bound_siblings(out, SUM_MAX);
+    draft_bound_siblings(out);
 }
 
 struct draft_proposer head_drafts_proposer(struct head_drafts *d)
