@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/size.h"
 #include "engine/engine_int.h"
 #include "engine/kv_disk_seq.h"
 #include "engine/seq_output.h"
@@ -351,6 +352,22 @@ bool engine_collect(struct engine *eng, struct seq_result *out)
 
 /* ------------------------------------------------------------------ logits of a text */
 
+size_t engine_run_chunk(struct engine *eng, struct seq *seq, bool is_greedy)
+{
+    const size_t n = size_min(seq->n_tokens - seq->n_computed,
+                              size_min(eng->options.chunk_tokens, eng->options.batch));
+    eng->plan.segments[0] = (struct step_segment){.seq = seq,
+                                                  .n_rows = n,
+                                                  .position = seq->n_computed,
+                                                  .n_logits = n,
+                                                  .is_greedy = is_greedy};
+    eng->plan.n_segments = 1;
+    eng->plan.n_rows = eng->plan.n_logits = n;
+    forward_run(eng->forward, &eng->plan);
+    seq->n_computed += n;
+    return n;
+}
+
 int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *logits,
                   struct err *e)
 {
@@ -364,18 +381,9 @@ int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *lo
     const bool reserved = seq_reserve(seq, eng->prefixes, n);
     ASSERT(reserved);
     while (seq->n_computed < n) {
-        const size_t left = n - seq->n_computed;
-        size_t chunk = left < eng->options.chunk_tokens ? left : eng->options.chunk_tokens;
-        if (chunk > eng->options.batch)
-            chunk = eng->options.batch;
-        eng->plan.segments[0] = (struct step_segment){
-            .seq = seq, .n_rows = chunk, .position = seq->n_computed, .n_logits = chunk};
-        eng->plan.n_segments = 1;
-        eng->plan.n_rows = eng->plan.n_logits = chunk;
-        forward_run(eng->forward, &eng->plan);
-        memcpy(logits + seq->n_computed * n_vocab, forward_logits(eng->forward, 0),
-               chunk * n_vocab * sizeof logits[0]);
-        seq->n_computed += chunk;
+        float *out = logits + seq->n_computed * n_vocab;
+        const size_t n_rows = engine_run_chunk(eng, seq, false);
+        memcpy(out, forward_logits(eng->forward, 0), n_rows * n_vocab * sizeof logits[0]);
     }
     while (seq->n_pages > 0)
         kvpool_release_page(eng->kvpool, seq->pages[--seq->n_pages]);

@@ -67,20 +67,13 @@ static size_t take_over(struct engine_hidden *h, struct seq *seq)
 /* A chunk's rows all want the place of their greatest logit. */
 static size_t run_chunk(struct engine_hidden *h, struct seq *seq, float *hidden, int32_t *best)
 {
-    struct engine *eng = h->eng;
+    const struct engine *eng = h->eng;
     const size_t dim = eng->model->config.dim;
-    const size_t n = size_min(seq->n_tokens - seq->n_computed,
-                              size_min(eng->options.chunk_tokens, eng->options.batch));
-    eng->plan.segments[0] = (struct step_segment){
-        .seq = seq, .n_rows = n, .position = seq->n_computed, .n_logits = n, .is_greedy = true};
-    eng->plan.n_segments = 1;
-    eng->plan.n_rows = eng->plan.n_logits = n;
-    forward_run(eng->forward, &eng->plan);
+    const size_t n = engine_run_chunk(h->eng, seq, true);
     for (size_t i = 0; i < n; i++) {
         memcpy(hidden + i * dim, forward_hidden(eng->forward, i), dim * sizeof hidden[0]);
         best[i] = forward_best(eng->forward, i);
     }
-    seq->n_computed += n;
     return n;
 }
 

@@ -40,4 +40,8 @@ struct engine {
     struct engine_counters counters;
 };
 
+/* Outside the queue: computes the next chunk of a sequence, whose pages hold it. All of its
+ * rows have logits, or only the place of the greatest. Returns how many they are. */
+size_t engine_run_chunk(struct engine *eng, struct seq *seq, bool is_greedy);
+
 #endif
