@@ -52,6 +52,8 @@ struct weight {
 
 /* Bytes that weight_pack needs at dst for this shape. 0: the shape cannot be packed. */
 size_t weight_packed_bytes(enum quant_type type, size_t n_rows, size_t n_cols);
+/* A matrix that has everything but its data. The shape can be packed. */
+struct weight weight_shape(enum quant_type type, size_t n_rows, size_t n_cols);
 /* Packs n_rows stored rows that lie row_bytes apart at rows. dst is borrowed by *w. */
 int weight_pack(struct weight *w, enum quant_type type, size_t n_rows, size_t n_cols,
                 const void *rows, void *dst, struct err *e);

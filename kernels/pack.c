@@ -138,7 +138,7 @@ static void pack_float_column(size_t elem_bytes, size_t n_cols, const uint8_t *r
 static void pack_rows(const struct weight *w, const uint8_t *rows)
 {
     const struct quant_info *info = quant_find(w->type);
-    const size_t row_bytes = w->n_cols / info->block_elems * info->block_bytes;
+    const size_t row_bytes = quant_row_bytes(w->type, w->n_cols);
     memset(w->data, 0, w->n_panels * w->panel_bytes);
     for (size_t n = 0; n < w->n_rows; n++) {
         uint8_t *panel = w->data + n / PANEL_COLS * w->panel_bytes;
@@ -150,6 +150,15 @@ static void pack_rows(const struct weight *w, const uint8_t *rows)
     }
 }
 
+struct weight weight_shape(enum quant_type type, size_t n_rows, size_t n_cols)
+{
+    return (struct weight){.type = type,
+                           .n_rows = n_rows,
+                           .n_cols = n_cols,
+                           .n_panels = panels_of(n_rows),
+                           .panel_bytes = panel_bytes_of(type, n_cols)};
+}
+
 int weight_pack(struct weight *w, enum quant_type type, size_t n_rows, size_t n_cols,
                 const void *rows, void *dst, struct err *e)
 {
@@ -158,14 +167,8 @@ int weight_pack(struct weight *w, enum quant_type type, size_t n_rows, size_t n_
         return ERR_SET(e, ERR_UNSUPPORTED, "a matrix of %zu x %zu in %s cannot be packed",
                        n_rows, n_cols, info ? info->name : "an unknown type");
     ASSERT((uintptr_t)dst % KERNELS_ALIGN == 0);
-    *w = (struct weight){
-        .type = type,
-        .n_rows = n_rows,
-        .n_cols = n_cols,
-        .n_panels = panels_of(n_rows),
-        .panel_bytes = panel_bytes_of(type, n_cols),
-        .data = dst,
-    };
+    *w = weight_shape(type, n_rows, n_cols);
+    w->data = dst;
     pack_rows(w, rows);
     return 0;
 }

@@ -290,6 +290,12 @@ static void dequantize_group(enum quant_type type, const struct quant_group *gro
     }
 }
 
+size_t quant_row_bytes(enum quant_type type, size_t n)
+{
+    const struct quant_info *info = quant_find((uint32_t)type);
+    return n / info->block_elems * info->block_bytes;
+}
+
 void quant_dequantize_row(enum quant_type type, const void *row, float *out, size_t n)
 {
     const uint8_t *bytes = row;

@@ -38,6 +38,9 @@ const struct quant_info *quant_find(uint32_t type_id);
 /* The name of any id that exists in files ("Q2_K", "IQ3_S", ...), for a refusal; else NULL. */
 const char *quant_foreign_name(uint32_t type_id);
 
+/* Bytes of a stored row of n elements. */
+size_t quant_row_bytes(enum quant_type type, size_t n);
+
 /*
  * Exact float32 values of one stored row: bit for bit what ggml's dequantize_row_* yield
  * (products and sums rounded separately, never fused). n is a multiple of block_elems.

@@ -20,12 +20,8 @@ static size_t rows_for(const struct draft_model *dm, size_t n_seqs)
 static int open_pool(struct draft_model *dm, struct err *e)
 {
     const struct draft_model_options *o = &dm->options;
-    const struct model_config *c = &o->model->config;
-    const struct kvpool_shape shape = {.n_pages = o->n_pages,
-                                       .n_layers = c->n_layers,
-                                       .n_kv_heads = c->n_kv_heads,
-                                       .head_dim = c->head_dim,
-                                       .type = o->kv_type};
+    struct kvpool_shape shape = kvpool_shape_of(&o->model->config, o->kv_type);
+    shape.n_pages = o->n_pages;
     TRY(kvpool_open(&shape, &dm->kvpool, e));
     kvpool_copy_with(dm->kvpool, o->threads);
     const struct prefix_options prefix = {.enabled = o->prefix_cache,

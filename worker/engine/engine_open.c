@@ -116,13 +116,7 @@ static int check_memory(const struct engine *eng, size_t activations_bytes, stru
 
 static int open_kvpool(struct engine *eng, struct err *e)
 {
-    const struct model_config *c = &eng->model->config;
-    struct kvpool_shape shape = {
-        .n_layers = c->n_layers,
-        .n_kv_heads = c->n_kv_heads,
-        .head_dim = c->head_dim,
-        .type = eng->options.kv_type,
-    };
+    struct kvpool_shape shape = kvpool_shape_of(&eng->model->config, eng->options.kv_type);
     shape.n_pages = choose_pages(&eng->options, &shape);
     if (shape.n_pages < 1 || shape.n_pages > INT32_MAX)
         return ERR_SET(e, ERR_CONFIG,
@@ -151,7 +145,6 @@ static int open_prefixes(struct engine *eng, struct err *e)
 static int open_disk(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
-    const struct model_config *c = &eng->model->config;
     if (!o->prefix_cache || !o->kv_disk || !*o->kv_disk)
         return 0;
     if (o->context < KV_PAGE_TOKENS) {
@@ -159,7 +152,7 @@ static int open_disk(struct engine *eng, struct err *e)
                  o->context, KV_PAGE_TOKENS);
         return 0;
     }
-    const struct kv_disk_options disk = {
+    struct kv_disk_options disk = {
         .folder = o->kv_disk,
         .bytes_max = o->kv_disk_bytes,
         .tokens_min = o->kv_disk_tokens_min,
@@ -168,12 +161,9 @@ static int open_disk(struct engine *eng, struct err *e)
         .model_sha256 = eng->model->sha256,
         .kernels = eng->kernels.name,
         .activations = o->activations,
-        .shape = {.n_pages = kvpool_pages(eng->kvpool),
-                  .n_layers = c->n_layers,
-                  .n_kv_heads = c->n_kv_heads,
-                  .head_dim = c->head_dim,
-                  .type = o->kv_type},
+        .shape = kvpool_shape_of(&eng->model->config, o->kv_type),
     };
+    disk.shape.n_pages = kvpool_pages(eng->kvpool);
     return kv_disk_open(&disk, eng->kvpool, &eng->disk, e);
 }
 
@@ -209,11 +199,7 @@ static int calibrate(struct engine *eng, struct err *e)
 static size_t draft_pages(const struct engine *eng)
 {
     const struct engine_options *o = &eng->options;
-    const struct model_config *c = &o->draft_model->config;
-    const struct kvpool_shape shape = {.n_layers = c->n_layers,
-                                       .n_kv_heads = c->n_kv_heads,
-                                       .head_dim = c->head_dim,
-                                       .type = o->kv_type};
+    const struct kvpool_shape shape = kvpool_shape_of(&o->draft_model->config, o->kv_type);
     const size_t page_bytes = kvpool_page_bytes(&shape);
     const size_t affordable = memory_machine_bytes() / 8 / page_bytes;
     size_t n = kvpool_pages(eng->kvpool);

@@ -150,8 +150,7 @@ static void embed_rows(const struct rows *r, size_t begin, size_t end)
     struct forward *f = r->f;
     const struct model_config *c = f->config;
     const struct tensor *embedding = &f->model->token_embd;
-    const struct quant_info *info = quant_find((uint32_t)embedding->type);
-    const size_t row_bytes = c->dim / info->block_elems * info->block_bytes;
+    const size_t row_bytes = quant_row_bytes(embedding->type, c->dim);
     for (size_t i = begin; i < end; i++) {
         const struct step_segment *segment = segment_of(f->plan, i);
         const size_t position = segment_position(segment, i - segment->row);

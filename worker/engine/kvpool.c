@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "engine/memory.h"
 #include "engine/pool.h"
+#include "model/model.h"
 
 struct kvpool {
     struct kvpool_shape shape;
@@ -20,6 +21,14 @@ struct kvpool {
     bool *cached;         /* [P] */
     struct pool *threads; /* borrowed; NULL: pages are copied by the caller alone */
 };
+
+struct kvpool_shape kvpool_shape_of(const struct model_config *c, enum kv_type type)
+{
+    return (struct kvpool_shape){.n_layers = c->n_layers,
+                                 .n_kv_heads = c->n_kv_heads,
+                                 .head_dim = c->head_dim,
+                                 .type = type};
+}
 
 size_t kvpool_page_bytes(const struct kvpool_shape *shape)
 {

@@ -25,6 +25,7 @@
 #include "kernels.h"
 
 struct kvpool;
+struct model_config;
 struct pool;
 
 enum { KVPOOL_NO_PAGE = -1 };
@@ -36,6 +37,9 @@ struct kvpool_shape {
     size_t head_dim;
     enum kv_type type;
 };
+
+/* What the model's keys and values take, in pages yet to be counted: n_pages 0. */
+struct kvpool_shape kvpool_shape_of(const struct model_config *c, enum kv_type type);
 
 /* Bytes of one page over all layers and heads. */
 size_t kvpool_page_bytes(const struct kvpool_shape *shape);

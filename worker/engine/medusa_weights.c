@@ -27,17 +27,16 @@ static struct rows float_rows(const float *floats, size_t n_rows, size_t n_cols)
     return (struct rows){.type = FLOATS_TYPE,
                          .n_rows = n_rows,
                          .n_cols = n_cols,
-                         .row_bytes = n_cols * sizeof(uint16_t),
+                         .row_bytes = quant_row_bytes(FLOATS_TYPE, n_cols),
                          .floats = floats};
 }
 
 static struct rows tied_rows(const struct heads *h, const struct tensor *output)
 {
-    const struct quant_info *info = quant_find((uint32_t)output->type);
     return (struct rows){.type = output->type,
                          .n_rows = h->n_draft,
                          .n_cols = h->dim,
-                         .row_bytes = h->dim / info->block_elems * info->block_bytes,
+                         .row_bytes = quant_row_bytes(output->type, h->dim),
                          .stored = output->data,
                          .ids = h->draft_vocab};
 }
@@ -77,12 +76,7 @@ static int pack(const struct rows *rows, struct weight *w, struct err *e)
 
 static void lay_weight(struct layout *l, const struct rows *rows, struct weight *w)
 {
-    *w = (struct weight){.type = rows->type,
-                         .n_rows = rows->n_rows,
-                         .n_cols = rows->n_cols,
-                         .n_panels = size_divide_up(rows->n_rows, PANEL_COLS),
-                         .panel_bytes =
-                             weight_packed_bytes(rows->type, PANEL_COLS, rows->n_cols)};
+    *w = weight_shape(rows->type, rows->n_rows, rows->n_cols);
     w->data = layout_take(l, weight_packed_bytes(rows->type, rows->n_rows, rows->n_cols));
 }
 

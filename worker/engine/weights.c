@@ -58,12 +58,8 @@ static int pack_matrix(struct packer *p, const struct tensor *t, struct weight *
     if (bytes == 0)
         return ERR_SET(p->e, ERR_UNSUPPORTED, "a %s matrix of %zu x %zu cannot be packed",
                        quant_find((uint32_t)t->type)->name, t->n_rows, t->n_cols);
-    *w = (struct weight){.type = t->type,
-                         .n_rows = t->n_rows,
-                         .n_cols = t->n_cols,
-                         .n_panels = size_divide_up(t->n_rows, PANEL_COLS),
-                         .panel_bytes = weight_packed_bytes(t->type, PANEL_COLS, t->n_cols),
-                         .data = p->data ? p->data + p->used : NULL};
+    *w = weight_shape(t->type, t->n_rows, t->n_cols);
+    w->data = p->data ? p->data + p->used : NULL;
     note_slices(p, t, w);
     p->used += (bytes + KERNELS_ALIGN - 1) / KERNELS_ALIGN * KERNELS_ALIGN;
     return 0;
@@ -124,8 +120,7 @@ static void pack_slice(void *ctx, size_t item, size_t thread)
     (void)thread;
     const struct slice *slice = (const struct slice *)ctx + item;
     const struct tensor *t = slice->tensor;
-    const struct quant_info *info = quant_find((uint32_t)t->type);
-    const size_t row_bytes = t->n_cols / info->block_elems * info->block_bytes;
+    const size_t row_bytes = quant_row_bytes(t->type, t->n_cols);
     const struct weight *w = slice->weight;
     struct weight part;
     const int rc =
