@@ -43,6 +43,15 @@ struct reading {
     bool has_topics; /* some answers are to records of a topic */
 };
 
+static int open_input(const char *path, FILE **out, struct err *e)
+{
+    *out = fopen(path, "re");
+    if (*out)
+        return 0;
+    return ERR_SET(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s: %s", path,
+                   strerror(errno));
+}
+
 static int add_text(struct reading *r, const int32_t *prompt, size_t n_prompt,
                     const int32_t *answer, size_t n_answer, struct err *e)
 {
@@ -247,10 +256,8 @@ static int add_paragraph(struct reading *r, const char *text, size_t length, str
 /* Appends a line to the paragraph; a blank one ends it. */
 static int read_text(struct reading *r, struct err *e)
 {
-    FILE *in = fopen(r->o->path, "re");
-    if (!in)
-        return ERR_SET(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s: %s",
-                       r->o->path, strerror(errno));
+    FILE *in;
+    TRY(open_input(r->o->path, &in, e));
     struct buf paragraph = {0};
     char *line = NULL;
     size_t capacity = 0;
@@ -282,10 +289,8 @@ enum kind { KIND_DATABASE, KIND_JOBS, KIND_TEXT };
 
 static int find_kind(const char *path, enum kind *out, struct err *e)
 {
-    FILE *in = fopen(path, "re");
-    if (!in)
-        return ERR_SET(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s: %s", path,
-                       strerror(errno));
+    FILE *in;
+    TRY(open_input(path, &in, e));
     char head[4096];
     const size_t n = fread(head, 1, sizeof head - 1, in);
     const bool failed = ferror(in) != 0;

@@ -38,14 +38,6 @@ static int read_corpus(const struct cli *cli, const struct model *m, struct corp
     return 0;
 }
 
-static size_t longest(const struct corpus *c)
-{
-    size_t n = 1;
-    for (size_t i = 0; i < c->n_texts; i++)
-        n = size_max(n, c->texts[i].n_tokens);
-    return n;
-}
-
 /* Room for one text, and for a logit row of each of a step's rows. */
 static int open_engine(const struct cli *cli, const struct model *m, const struct corpus *c,
                        struct engine **out, struct err *e)
@@ -53,14 +45,11 @@ static int open_engine(const struct cli *cli, const struct model *m, const struc
     struct engine_options o;
     TRY(setup_engine_options(&cli->settings, &o, e));
     o.batch = o.step_tokens = o.chunk_tokens = STEP_ROWS;
-    o.context = longest(c) + 1;
+    o.context = corpus_longest(c) + 1;
     o.prefix_cache = false;
     o.kv_disk = NULL;
     o.speculation = SPECULATION_OFF;
-    const struct kvpool_shape shape = {.n_layers = m->config.n_layers,
-                                       .n_kv_heads = m->config.n_kv_heads,
-                                       .head_dim = m->config.head_dim,
-                                       .type = o.kv_type};
+    const struct kvpool_shape shape = kvpool_shape_of(&m->config, o.kv_type);
     o.kv_bytes = size_divide_up(o.context, KV_PAGE_TOKENS) * kvpool_page_bytes(&shape);
     return engine_open(m, &o, out, e);
 }
@@ -82,21 +71,6 @@ static bool tell(void *ctx, size_t n_done, size_t n_all)
     return signals_received() == 0;
 }
 
-static int fill_set(const struct cli *cli, const struct model *m, const struct corpus *c,
-                    struct hidden_set *set, struct err *e)
-{
-    struct engine *eng = NULL;
-    TRY(open_engine(cli, m, c, &eng, e));
-    struct teller teller = {.began_us = clock_mono_us(), .told_us = clock_mono_us()};
-    const struct hidden_progress progress = {.told = tell, .ctx = &teller};
-    const int rc = hidden_set_fill(set, eng, m->config.dim, c, &progress, e);
-    engine_close(eng);
-    if (rc == 0)
-        log_info("hidden states of %zu positions in %.1f s", set->n_rows,
-                 (double)(clock_mono_us() - teller.began_us) / 1e6);
-    return rc;
-}
-
 int heads_examples_read(const struct cli *cli, const struct model *m,
                         struct heads_examples *out, struct err *e)
 {
@@ -112,7 +86,16 @@ int heads_examples_read(const struct cli *cli, const struct model *m,
 int heads_examples_run(const struct cli *cli, const struct model *m, struct heads_examples *x,
                        struct err *e)
 {
-    return fill_set(cli, m, &x->corpus, &x->set, e);
+    struct engine *eng = NULL;
+    TRY(open_engine(cli, m, &x->corpus, &eng, e));
+    struct teller teller = {.began_us = clock_mono_us(), .told_us = clock_mono_us()};
+    const struct hidden_progress progress = {.told = tell, .ctx = &teller};
+    const int rc = hidden_set_fill(&x->set, eng, m->config.dim, &x->corpus, &progress, e);
+    engine_close(eng);
+    if (rc == 0)
+        log_info("hidden states of %zu positions in %.1f s", x->set.n_rows,
+                 (double)(clock_mono_us() - teller.began_us) / 1e6);
+    return rc;
 }
 
 void heads_examples_fini(struct heads_examples *x)

@@ -144,6 +144,14 @@ int corpus_prepare(struct corpus *c, size_t positions_max, struct err *e)
     return hold_out(c, e);
 }
 
+size_t corpus_longest(const struct corpus *c)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < c->n_texts; i++)
+        n = size_max(n, c->texts[i].n_tokens);
+    return n;
+}
+
 int corpus_sha256(const struct corpus *c, char hex[SHA256_HEX_BYTES], struct err *e)
 {
     struct buf all = {0};

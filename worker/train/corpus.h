@@ -46,6 +46,9 @@ int corpus_add(struct corpus *c, const int32_t *prompt, size_t n_prompt, const i
  * ERR_INVALID when fewer than two different prompts do. */
 int corpus_prepare(struct corpus *c, size_t positions_max, struct err *e);
 
+/* Tokens of the longest text, at least 1. */
+size_t corpus_longest(const struct corpus *c);
+
 /* Of the prepared texts and which are held out. */
 int corpus_sha256(const struct corpus *c, char hex[SHA256_HEX_BYTES], struct err *e);
 

@@ -104,8 +104,7 @@ int draft_vocab_output(const struct draft_vocab *v, const struct model *m, float
 {
     const struct tensor *t = &m->output;
     ASSERT(t->data && t->n_rows == v->n_vocab);
-    const struct quant_info *info = quant_find((uint32_t)t->type);
-    const size_t row_bytes = t->n_cols / info->block_elems * info->block_bytes;
+    const size_t row_bytes = quant_row_bytes(t->type, t->n_cols);
     float *rows = malloc(v->n * t->n_cols * sizeof rows[0]);
     if (!rows)
         return ERR_SET(e, ERR_NOMEM, "no memory for the output rows of %zu tokens", v->n);

@@ -9,6 +9,7 @@
 #include "engine/memory.h"
 #include "model/heads.h"
 #include "train/activation.h"
+#include "train/dense.h"
 
 enum {
     ROW_BLOCK = 64, /* rows of a batch that one item takes through a head */
@@ -47,13 +48,8 @@ struct heads_math {
 
 static void lay_weight(struct layout *l, struct weight *w, size_t n_rows, size_t n_cols)
 {
-    *w =
-        (struct weight){.type = QUANT_F32,
-                        .n_rows = n_rows,
-                        .n_cols = n_cols,
-                        .n_panels = size_divide_up(n_rows, PANEL_COLS),
-                        .panel_bytes = weight_packed_bytes(QUANT_F32, PANEL_COLS, n_cols),
-                        .data = layout_take(l, weight_packed_bytes(QUANT_F32, n_rows, n_cols))};
+    *w = weight_shape(QUANT_F32, n_rows, n_cols);
+    w->data = layout_take(l, weight_packed_bytes(QUANT_F32, n_rows, n_cols));
 }
 
 static size_t row_blocks(size_t n)
@@ -201,24 +197,16 @@ static struct pass begin_pass(const struct heads_math *m, size_t item, size_t th
     return p;
 }
 
-static void multiply(const struct heads_math *m, const struct weight *w, const float *x,
-                     size_t n_rows, float *y, size_t y_stride)
-{
-    const struct act act = {
-        .kind = ACT_F32, .n_rows = n_rows, .n_cols = w->n_cols, .f32 = (float *)(uintptr_t)x};
-    m->o.kernels->matmul(w, &act, 0, w->n_panels, MATMUL_SET, y, y_stride);
-}
-
 static void run_forward(const struct heads_math *m, const struct pass *p)
 {
     const size_t dim = m->o.dim;
     const float *h = m->rows + p->begin * dim;
-    multiply(m, &m->weights[p->head], h, p->n, p->a, dim);
+    dense_multiply(m->o.kernels, &m->weights[p->head], h, p->n, p->a, dim);
     m->o.kernels->bias_add(p->a, dim, bias_of(m, p->head), p->n, dim);
     activation_sigmoid(p->a, p->n * dim, p->sigmoid);
     for (size_t k = 0; k < p->n * dim; k++)
         p->x[k] = h[k] + p->a[k] * p->sigmoid[k];
-    multiply(m, &m->output, p->x, p->n, p->logits, m->n_draft_padded);
+    dense_multiply(m->o.kernels, &m->output, p->x, p->n, p->logits, m->n_draft_padded);
 }
 
 static int32_t label_of(const struct heads_math *m, const struct pass *p, size_t i)
@@ -255,7 +243,7 @@ static void run_loss(const struct heads_math *m, const struct pass *p, double *l
 static void run_backward(const struct heads_math *m, const struct pass *p)
 {
     const size_t dim = m->o.dim;
-    multiply(m, &m->output_back, p->logits, p->n, p->dx, dim);
+    dense_multiply(m->o.kernels, &m->output_back, p->logits, p->n, p->dx, dim);
     for (size_t k = 0; k < p->n * dim; k++) {
         const float a = p->a[k], sigmoid = p->sigmoid[k];
         p->dx[k] *= sigmoid * (1 + a * (1 - sigmoid));
@@ -298,7 +286,7 @@ static void sum_item(void *ctx, size_t item, size_t thread)
     const size_t n = size_min(OUT_BLOCK, dim - begin);
     const float *da = m->da + (head * dim + begin) * m->n;
     float *gradient = m->gradient + head * heads_math_stride(dim);
-    multiply(m, &m->batch, da, n, gradient + begin * dim, dim);
+    dense_multiply(m->o.kernels, &m->batch, da, n, gradient + begin * dim, dim);
     for (size_t k = 0; k < n; k++) {
         float sum = 0;
         for (size_t i = 0; i < m->n; i++)
@@ -338,14 +326,6 @@ void heads_math_gradient(struct heads_math *m, const float *rows, size_t n,
 
 /* ------------------------------------------------------------------ ranks */
 
-static int32_t rank_of(const float *logits, size_t n, size_t label)
-{
-    int32_t rank = 0;
-    for (size_t j = 0; j < n; j++)
-        rank += logits[j] > logits[label] || (logits[j] == logits[label] && j < label);
-    return rank;
-}
-
 static void rank_item(void *ctx, size_t item, size_t thread)
 {
     struct heads_math *m = ctx;
@@ -356,7 +336,7 @@ static void rank_item(void *ctx, size_t item, size_t thread)
         m->ranks[p.head * m->n + p.begin + i] =
             label == HEADS_NO_LABEL
                 ? (int32_t)m->o.n_draft
-                : rank_of(p.logits + i * m->n_draft_padded, m->o.n_draft, (size_t)label);
+                : dense_rank(p.logits + i * m->n_draft_padded, m->o.n_draft, (size_t)label);
     }
 }
 

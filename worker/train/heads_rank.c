@@ -8,6 +8,7 @@
 #include "engine/layout.h"
 #include "engine/memory.h"
 #include "train/activation.h"
+#include "train/dense.h"
 
 enum { ROW_BLOCK = 32 };
 
@@ -30,7 +31,7 @@ struct ranking {
 
 static void lay_weight(struct layout *l, struct weight *w, size_t n_rows, size_t n_cols)
 {
-    *w = (struct weight){.n_rows = n_rows, .n_cols = n_cols};
+    *w = weight_shape(QUANT_F32, n_rows, n_cols);
     w->data = layout_take(l, weight_packed_bytes(QUANT_F32, n_rows, n_cols));
 }
 
@@ -62,27 +63,12 @@ static int pack_head(struct ranking *r, const float *tied, struct err *e)
                : 0;
 }
 
-static void multiply(const struct ranking *r, const struct weight *w, float *x, size_t n,
-                     float *y, size_t y_stride)
-{
-    const struct act act = {.kind = ACT_F32, .n_rows = n, .n_cols = w->n_cols, .f32 = x};
-    r->kernels->matmul(w, &act, 0, w->n_panels, MATMUL_SET, y, y_stride);
-}
-
-static int32_t rank_of(const float *logits, size_t n, size_t label)
-{
-    int32_t rank = 0;
-    for (size_t j = 0; j < n; j++)
-        rank += logits[j] > logits[label] || (logits[j] == logits[label] && j < label);
-    return rank < HEADS_RANKS ? rank : HEADS_RANKS;
-}
-
 static void run_blocks(const struct ranking *r, size_t n, float *x, float *a, float *sigmoid)
 {
     const size_t dim = r->heads->dim;
     for (size_t i = 0; i < r->heads->n_blocks; i++) {
         const float *bias = r->heads->heads[r->head].blocks[i].bias;
-        multiply(r, &r->blocks[i], x, n, a, dim);
+        dense_multiply(r->kernels, &r->blocks[i], x, n, a, dim);
         if (bias)
             r->kernels->bias_add(a, dim, bias, n, dim);
         activation_sigmoid(a, n * dim, sigmoid);
@@ -102,13 +88,13 @@ static void rank_item(void *ctx, size_t item, size_t thread)
     for (size_t i = 0; i < n; i++)
         hidden_set_row(r->set, r->rows[begin + i], x + i * dim);
     run_blocks(r, n, x, a, sigmoid);
-    multiply(r, &r->output, x, n, logits, r->n_padded);
+    dense_multiply(r->kernels, &r->output, x, n, logits, r->n_padded);
     for (size_t i = 0; i < n; i++) {
         const int32_t label = draft_vocab_label(r->vocab, r->set, r->rows[begin + i], r->head);
-        r->ranks[r->head * r->n + begin + i] =
-            label == HEADS_NO_LABEL
-                ? HEADS_RANKS
-                : rank_of(logits + i * r->n_padded, r->heads->n_draft, (size_t)label);
+        int32_t rank = HEADS_RANKS;
+        if (label != HEADS_NO_LABEL)
+            rank = dense_rank(logits + i * r->n_padded, r->heads->n_draft, (size_t)label);
+        r->ranks[r->head * r->n + begin + i] = rank < HEADS_RANKS ? rank : HEADS_RANKS;
     }
 }
 

@@ -39,20 +39,13 @@ static void append(struct hidden_set *set, const struct corpus_text *text, size_
     set->n_rows += n;
 }
 
-static size_t longest(const struct corpus *c)
-{
-    size_t n = 1;
-    for (size_t i = 0; i < c->n_texts; i++)
-        n = size_max(n, c->texts[i].n_tokens);
-    return n;
-}
-
 static int run_texts(struct hidden_set *set, struct engine_hidden *h, const struct corpus *c,
                      const struct hidden_progress *progress, struct err *e)
 {
     int rc = 0;
-    float *hidden = malloc(longest(c) * set->dim * sizeof hidden[0]);
-    int32_t *best = malloc(longest(c) * sizeof best[0]);
+    const size_t n_max = corpus_longest(c);
+    float *hidden = malloc(n_max * set->dim * sizeof hidden[0]);
+    int32_t *best = malloc(n_max * sizeof best[0]);
     if (!hidden || !best)
         rc = ERR_SET(e, ERR_NOMEM, "no memory for a text's hidden states");
     for (size_t i = 0; rc == 0 && i < c->n_texts; i++) {
