@@ -598,7 +598,7 @@ static void pragmas_are_as_promised(void **state)
     assert_string_equal(ask(s, "PRAGMA foreign_keys"), "1");
     assert_string_equal(ask(s, "PRAGMA busy_timeout"), "5000");
     assert_string_equal(ask(s, "PRAGMA trusted_schema"), "0");
-    assert_string_equal(ask(s, "PRAGMA user_version"), "4");
+    assert_string_equal(ask(s, "PRAGMA user_version"), "5");
     assert_string_equal(ask(s, "PRAGMA application_id"), "1397244230");
     assert_string_equal(ask(s, "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' "
                                "AND type = 'table' AND name NOT LIKE 'sqlite%' AND NOT strict"),

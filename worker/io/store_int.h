@@ -110,7 +110,7 @@ int store_sink_set_stale(struct store *s, const char *run_id, const char *topic,
                          struct err *e);
 
 /* The schema: creates or upgrades; views follow the text that is built in. */
-enum { STORE_APPLICATION_ID = 0x53484146, STORE_SCHEMA_VERSION = 4 };
+enum { STORE_APPLICATION_ID = 0x53484146, STORE_SCHEMA_VERSION = 5 };
 int store_migrate(struct store *s, int64_t from, struct err *e);
 
 #endif

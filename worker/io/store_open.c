@@ -27,6 +27,7 @@ extern const unsigned char schema_sql_0001_initial[];
 extern const unsigned char schema_sql_0002_prefixes[];
 extern const unsigned char schema_sql_0003_experiments[];
 extern const unsigned char schema_sql_0004_drafts[];
+extern const unsigned char schema_sql_0005_delivery[];
 extern const unsigned char schema_sql_views[];
 
 static const unsigned char *const migrations[STORE_SCHEMA_VERSION] = {
@@ -34,6 +35,7 @@ static const unsigned char *const migrations[STORE_SCHEMA_VERSION] = {
     schema_sql_0002_prefixes,
     schema_sql_0003_experiments,
     schema_sql_0004_drafts,
+    schema_sql_0005_delivery,
 };
 
 static int create_private(const char *path, struct err *e)
