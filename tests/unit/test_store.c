@@ -307,7 +307,7 @@ static void a_newer_schema_is_refused_with_both_numbers(void **state)
     store_close(open_owner(path));
     run_sql(path, "PRAGMA user_version = 99");
     refused(path, STORE_OWNER, ERR_STATE, "schema 99");
-    refused(path, STORE_OWNER, ERR_STATE, "up to 4");
+    refused(path, STORE_OWNER, ERR_STATE, "up to 5");
     refused(path, STORE_READER, ERR_STATE, "schema 99");
 }
 
