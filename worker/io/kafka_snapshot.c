@@ -1,11 +1,9 @@
 /*
- * What a burst commits: taken from the trackers under the source's lock, together with who we
- * are in the group, so that offsets of partitions that were taken away are never committed in
+ * What a burst commits (burst_plan.h), under the source's lock and together with who we are in
+ * the group, so that offsets of partitions that were taken away are never committed in
  * the name of a generation that gave them to somebody else.
  */
-#include <stdlib.h>
-#include <string.h>
-
+#include "burst_plan.h"
 #include "kafka_int.h"
 
 enum { COMMITTED_WAIT_MS = 10000 };
@@ -19,63 +17,27 @@ void kafka_snapshot_fini(struct kafka_snapshot *snapshot)
     *snapshot = (struct kafka_snapshot){0};
 }
 
-static struct kafka_partition *partition_of(const struct kafka_source *s,
-                                            const struct kafka_answer *a)
+static rd_kafka_topic_partition_list_t *list_offsets(const struct burst_plan *plan)
 {
-    struct kafka_partition *p = kafka_partitions_find(&s->partitions, a->topic, a->partition);
-    return p && p->lease == a->lease ? p : NULL;
-}
-
-/* False: nobody knows yet whose it will be. */
-static bool sort_answer(const struct kafka_source *s, const struct kafka_answer *a,
-                        enum kafka_answer_state *state)
-{
-    const struct kafka_partition *p = partition_of(s, a);
-    if (!p)
-        *state = ANSWER_NOT_OURS;
-    else if (!offset_tracker_is_unsettled(&p->tracker, a->offset))
-        *state = ANSWER_GIVEN;
-    return !p || p->is_owned;
-}
-
-static bool is_open_in(const struct kafka_answer *a, enum kafka_answer_state state,
-                       const struct kafka_partition *p)
-{
-    return state == ANSWER_OPEN && a->partition == p->id && strcmp(a->topic, p->topic) == 0;
-}
-
-static void add_partition(const struct kafka_partition *p, const struct kafka_answer *answers,
-                          size_t n, const enum kafka_answer_state *states,
-                          rd_kafka_topic_partition_list_t *list)
-{
-    size_t first = 0;
-    while (first < n && !is_open_in(&answers[first], states[first], p))
-        first++;
-    if (first == n)
-        return;
-    struct offset_bits settled;
-    offset_tracker_settled(&p->tracker, &settled);
-    for (size_t i = first; i < n; i++)
-        if (is_open_in(&answers[i], states[i], p))
-            offset_bits_settle(&settled, answers[i].offset);
-    kafka_group_add_settled(list, p->topic, p->id, &settled);
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)plan->n + 1);
+    for (size_t i = 0; i < plan->n; i++)
+        kafka_group_add_settled(list, plan->items[i].topic, plan->items[i].partition,
+                                &plan->items[i].settled);
+    return list;
 }
 
 static int snapshot_locked(struct kafka_source *s, const struct kafka_answer *answers, size_t n,
                            enum kafka_answer_state *states, struct kafka_snapshot *out,
                            struct err *e)
 {
-    bool is_known = s->is_assigned && s->member != NULL && !s->is_broken;
-    for (size_t i = 0; i < n; i++)
-        is_known &= sort_answer(s, &answers[i], &states[i]);
-    if (!is_known)
+    if (!s->is_assigned || !s->member || s->is_broken)
         return ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
-                             "the group is being rebalanced: results wait until it is known "
-                             "whose they are");
-    out->offsets = rd_kafka_topic_partition_list_new((int)s->partitions.n);
-    for (size_t i = 0; i < s->partitions.n; i++)
-        if (s->partitions.items[i]->is_owned)
-            add_partition(s->partitions.items[i], answers, n, states, out->offsets);
+                             "this worker has no place in its group now: results wait until it "
+                             "is known whose they are");
+    struct burst_plan plan;
+    TRY(burst_plan_make(&s->partitions, answers, n, states, &plan, e));
+    out->offsets = list_offsets(&plan);
+    burst_plan_fini(&plan);
     rd_kafka_error_t *error =
         rd_kafka_consumer_group_metadata_read(&out->member, s->member, s->member_bytes);
     if (!error)
@@ -118,10 +80,8 @@ int kafka_source_take_over_committed(struct kafka_source *s, struct err *e)
     for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++) {
         struct offset_bits committed;
         kafka_group_read_committed(&list->elems[i], &committed);
-        struct kafka_partition *p = kafka_partitions_find(&s->partitions, list->elems[i].topic,
-                                                          list->elems[i].partition);
-        if (p && p->is_owned && committed.base >= 0)
-            offset_tracker_settle_known(&p->tracker, &committed);
+        burst_plan_take_over(&s->partitions, list->elems[i].topic, list->elems[i].partition,
+                             &committed);
     }
     pthread_mutex_unlock(&s->lock);
     rd_kafka_topic_partition_list_destroy(list);
