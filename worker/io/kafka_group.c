@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,6 +22,8 @@ enum {
     COMMIT_LOST_US = 90000000, /* an answer that has not come by then is given up */
     REVOKE_WAIT_MS = 10000,    /* within the rebalance timeout by far */
     COMMITTED_WAIT_MS = 10000,
+    COMMITTED_AGAIN_MS = 200,
+    COMMITTED_WAIT_US_MAX = 60000000, /* more than a dead worker's transaction stays open */
 };
 
 static void break_source(struct kafka_source *s, const struct err *failure)
@@ -30,18 +33,48 @@ static void break_source(struct kafka_source *s, const struct err *failure)
         s->failure = *failure;
 }
 
-/* What the group has committed; offsets stay RD_KAFKA_OFFSET_INVALID where there is none. */
-static rd_kafka_topic_partition_list_t *
-fetch_committed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *parts)
+/* One attempt; list then says it, partition by partition. */
+static rd_kafka_resp_err_t ask_committed(struct kafka_source *s,
+                                         rd_kafka_topic_partition_list_t *list)
 {
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_copy(parts);
     for (int i = 0; i < list->cnt; i++)
         list->elems[i].offset = RD_KAFKA_OFFSET_INVALID;
     const rd_kafka_resp_err_t code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
-    if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
+    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++)
+        if (list->elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR)
+            return list->elems[i].err;
+    return code;
+}
+
+static bool may_ask_again(const struct kafka_source *s, rd_kafka_resp_err_t code,
+                          int64_t began_us)
+{
+    if (kafka_error_reaction(code) != KAFKA_IGNORE || rd_kafka_assignment_lost(s->rk) ||
+        clock_mono_us() - began_us > COMMITTED_WAIT_US_MAX)
+        return false;
+    nanosleep(&(struct timespec){.tv_nsec = COMMITTED_AGAIN_MS * 1000000L}, NULL);
+    return true;
+}
+
+/*
+ * What the group has committed; offsets stay RD_KAFKA_OFFSET_INVALID where there is none. The
+ * coordinator may have moved, and while a dead worker's transaction is open it says nothing:
+ * asked again, because without the answer jobs that are settled above the offset would be
+ * answered a second time. *code: why it could not be read, and NULL is returned.
+ */
+static rd_kafka_topic_partition_list_t *
+fetch_committed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *parts,
+                rd_kafka_resp_err_t *code)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_copy(parts);
+    const int64_t began_us = clock_mono_us();
+    while ((*code = ask_committed(s, list)) != RD_KAFKA_RESP_ERR_NO_ERROR &&
+           may_ask_again(s, *code, began_us))
+        log_info("Kafka: the group's offsets could not be read (%s); asking again",
+                 rd_kafka_err2str(*code));
+    if (*code == RD_KAFKA_RESP_ERR_NO_ERROR)
         return list;
-    log_warn("Kafka: the group's offsets could not be read (%s); librdkafka looks again",
-             rd_kafka_err2str(code));
+    log_warn("Kafka: the group's offsets could not be read (%s)", rd_kafka_err2str(*code));
     rd_kafka_topic_partition_list_destroy(list);
     return NULL;
 }
@@ -104,9 +137,17 @@ static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *part
 {
     if (s->is_transactional)
         keep_membership(s);
+    rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
     rd_kafka_topic_partition_list_t *committed =
-        parts->cnt > 0 ? fetch_committed(s, parts) : NULL;
+        parts->cnt > 0 ? fetch_committed(s, parts, &code) : NULL;
     struct err e = {0};
+    if (s->is_transactional && code != RD_KAFKA_RESP_ERR_NO_ERROR &&
+        !rd_kafka_assignment_lost(s->rk))
+        ERR_SET_FLAGS(&e, ERR_BROKER, ERR_FATAL,
+                      "what the group has committed cannot be read (%s), and jobs that are "
+                      "answered already would be answered again: look at the brokers, then "
+                      "start the worker again",
+                      rd_kafka_err2str(code));
     for (int i = 0; i < parts->cnt && e.code == 0; i++) {
         const rd_kafka_topic_partition_t *found = NULL;
         if (committed)

@@ -75,6 +75,14 @@ static int topic_is_missing(const struct kafka_source *s, struct err *e)
         s->jobs_topic);
 }
 
+/* Brokers that have no partitions of it to tell of do not have it either. */
+static bool is_missing(rd_kafka_resp_err_t code)
+{
+    return code == RD_KAFKA_RESP_ERR_NO_ERROR ||
+           code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
+           code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC;
+}
+
 static int check_topic(struct kafka_source *s, const char *brokers, struct err *e)
 {
     const int64_t began_us = clock_mono_us();
@@ -90,7 +98,9 @@ static int check_topic(struct kafka_source *s, const char *brokers, struct err *
             return ERR_SET_FLAGS(e, ERR_BROKER, ERR_FATAL, "topic %s: %s", s->jobs_topic,
                                  rd_kafka_err2str(code));
         if (clock_mono_us() - began_us >= TOPIC_WAIT_US)
-            return topic_is_missing(s, e);
+            return is_missing(code) ? topic_is_missing(s, e)
+                                    : ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY, "topic %s: %s",
+                                                    s->jobs_topic, rd_kafka_err2str(code));
         nanosleep(&(struct timespec){.tv_nsec = SLICE_MS * 1000000L}, NULL);
     }
 }
