@@ -118,6 +118,14 @@ static int create_topics(struct kafka_transport *t, struct err *e)
                             : 0;
 }
 
+static int claim_topic(struct kafka_transport *t, const struct kafka_options *o, struct err *e)
+{
+    char *cluster = kafka_source_cluster(t->source);
+    const int rc = store_claim_topic(t->store->store, o->jobs_topic, cluster, o->group, e);
+    free(cluster);
+    return rc;
+}
+
 int transport_open_kafka(const struct kafka_options *o, const struct dead_letters *letters,
                          bool exit_when_empty, struct shared_store *store,
                          struct transport *out, struct err *e)
@@ -142,6 +150,7 @@ int transport_open_kafka(const struct kafka_options *o, const struct dead_letter
         TRY_OUT(rc, kafka_burst_open(o, &t->burst, e));
     TRY_OUT(rc, kafka_source_open(o, &t->source, e));
     kafka_source_on_committed(t->source, on_committed, t);
+    TRY_OUT(rc, claim_topic(t, o, e));
     *out = (struct transport){.ctx = t,
                               .queue_max = o->inflight_jobs_max + QUEUE_SLACK,
                               .take = take,

@@ -163,6 +163,27 @@ static void a_stored_error_is_found_again(void **state)
     store_close(s);
 }
 
+static void answers_belong_to_one_group_of_one_cluster(void **state)
+{
+    struct store *s;
+    const char *path = path_in(state, "a.db");
+    assert_int_equal(store_open(path, STORE_OWNER, &s, NULL), 0);
+    assert_int_equal(store_claim_topic(s, "jobs", "c1", "night", NULL), 0);
+    assert_int_equal(store_claim_topic(s, "others", "c2", "day", NULL), 0);
+    store_close(s);
+    assert_int_equal(store_open(path, STORE_OWNER, &s, NULL), 0);
+    assert_int_equal(store_claim_topic(s, "jobs", "c1", "night", NULL), 0);
+    assert_int_equal(store_claim_topic(s, "jobs", NULL, "night", NULL), 0);
+    struct err e = {0};
+    assert_int_equal(store_claim_topic(s, "jobs", "c1", "day", &e), ERR_STATE);
+    assert_non_null(strstr(e.text, "jobs of the group night, and this is day"));
+    assert_non_null(strstr(e.text, "use another database"));
+    err_clear(&e);
+    assert_int_equal(store_claim_topic(s, "jobs", "c2", "night", &e), ERR_STATE);
+    assert_non_null(strstr(e.text, "cluster c1, and this is c2"));
+    store_close(s);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
 
 int main(void)
@@ -174,6 +195,7 @@ int main(void)
         TEST(what_is_superseded_waits_no_more_until_it_is_published_after_all),
         TEST(a_mark_without_a_row_marks_nothing),
         TEST(a_stored_error_is_found_again),
+        TEST(answers_belong_to_one_group_of_one_cluster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,6 +155,14 @@ int kafka_source_open(const struct kafka_options *o, struct kafka_source **out, 
     return 0;
 }
 
+char *kafka_source_cluster(struct kafka_source *s)
+{
+    char *id = rd_kafka_clusterid(s->rk, OPEN_WAIT_MS);
+    char *copy = id ? strdup(id) : NULL;
+    rd_kafka_mem_free(s->rk, id);
+    return copy;
+}
+
 /* While closing, everything comes as an event: also what was fetched and is not wanted now. */
 static void serve_closing(struct kafka_source *s, rd_kafka_queue_t *events)
 {

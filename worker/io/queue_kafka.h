@@ -71,6 +71,8 @@ struct kafka_source;
  * is read from the group's committed offset, or from its beginning when there is none.
  */
 int kafka_source_open(const struct kafka_options *o, struct kafka_source **out, struct err *e);
+/* The id of the cluster; free() it. NULL: no broker has told it, or no memory. */
+char *kafka_source_cluster(struct kafka_source *s);
 /* Waits up to wait_ms; *out NULL when nothing came. Serves rebalances, commits, pauses: call it
  * at least every few seconds, whatever else goes on. */
 int kafka_source_poll(struct kafka_source *s, int wait_ms, struct kafka_record **out,

@@ -40,6 +40,13 @@ enum store_mode { STORE_OWNER, STORE_READER };
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *e);
 /* A random number that the database was given when it was made: which worker's it is. */
 int store_identity(struct store *s, int64_t *out, struct err *e);
+/*
+ * The answers to a topic's jobs in this database are those of one group of one cluster: for
+ * another one they would be found here and never published. Remembers both at the first call
+ * for a topic; ERR_STATE when they are others now. cluster NULL: not known.
+ */
+int store_claim_topic(struct store *s, const char *topic, const char *cluster,
+                      const char *group, struct err *e);
 /* Checkpoints and optimises when owner. */
 void store_close(struct store *s);
 

@@ -57,6 +57,9 @@ static const char experiment_insert[] =
 static const char *const texts[STORE_SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
+    [SQL_META_FIND] = "SELECT value FROM meta WHERE key = ?1 || ?2",
+    [SQL_META_SET] = "INSERT INTO meta (key, value) VALUES (?1 || ?2, ?3) "
+                     "ON CONFLICT DO NOTHING",
     [SQL_RUN_FIND] = "SELECT model, model_sha256 FROM runs WHERE run_id = ?1",
     [SQL_RUN_INSERT] =
         "INSERT INTO runs (run_id, label, model, model_sha256, quant, kernels, engine_json, "

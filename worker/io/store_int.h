@@ -10,6 +10,8 @@
 enum store_sql {
     SQL_BEGIN,
     SQL_COMMIT,
+    SQL_META_FIND,
+    SQL_META_SET,
     SQL_RUN_FIND,
     SQL_RUN_INSERT,
     SQL_RUN_REOPEN,
