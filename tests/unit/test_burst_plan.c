@@ -146,8 +146,8 @@ static void what_the_group_has_committed_is_given(void **state)
     (void)state;
     const uint64_t lease = own("jobs", 0, 4);
     const struct offset_bits committed = {.base = 1, .n_bits = 3, .bits = {4}}; /* 0 and 3 */
-    burst_plan_take_over(&ps, "jobs", 0, &committed);
-    burst_plan_take_over(&ps, "jobs", 7, &committed); /* not ours: nothing happens */
+    assert_true(burst_plan_take_over(&ps, "jobs", 0, &committed));
+    assert_false(burst_plan_take_over(&ps, "jobs", 7, &committed)); /* not ours */
     const struct kafka_answer answers[] = {
         answer("jobs", 0, 0, lease), answer("jobs", 0, 1, lease), answer("jobs", 0, 3, lease)};
     enum kafka_answer_state states[3];
@@ -166,10 +166,10 @@ static void nothing_read_or_not_ours_is_not_taken_over(void **state)
     own("jobs", 0, 2);
     const struct kafka_partition *p = kafka_partitions_find(&ps, "jobs", 0);
     const struct offset_bits unread = {.base = -1}, all = {.base = 2};
-    burst_plan_take_over(&ps, "jobs", 0, &unread);
+    assert_false(burst_plan_take_over(&ps, "jobs", 0, &unread));
     assert_int_equal(p->tracker.watermark, 0);
     kafka_partitions_revoke_all(&ps);
-    burst_plan_take_over(&ps, "jobs", 0, &all);
+    assert_false(burst_plan_take_over(&ps, "jobs", 0, &all));
     assert_int_equal(p->tracker.watermark, 0);
 }
 

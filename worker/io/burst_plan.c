@@ -86,10 +86,12 @@ void burst_plan_fini(struct burst_plan *plan)
     *plan = (struct burst_plan){0};
 }
 
-void burst_plan_take_over(struct kafka_partitions *ps, const char *topic, int32_t partition,
+bool burst_plan_take_over(struct kafka_partitions *ps, const char *topic, int32_t partition,
                           const struct offset_bits *committed)
 {
     struct kafka_partition *p = kafka_partitions_find(ps, topic, partition);
-    if (p && p->is_owned && committed->base >= 0)
-        offset_tracker_settle_known(&p->tracker, committed);
+    if (!p || !p->is_owned || committed->base < 0)
+        return false;
+    offset_tracker_settle_known(&p->tracker, committed);
+    return true;
 }

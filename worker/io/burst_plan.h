@@ -37,8 +37,8 @@ int burst_plan_make(const struct kafka_partitions *ps, const struct kafka_answer
 void burst_plan_fini(struct burst_plan *plan); /* accepts a zeroed one */
 
 /* The group has committed this of a partition, perhaps by a burst of ours whose end nobody
- * heard. What is not ours is left alone: it is asked for when it is given to us. */
-void burst_plan_take_over(struct kafka_partitions *ps, const char *topic, int32_t partition,
+ * heard. What is not ours is left alone, and false: it is asked for when it is given to us. */
+bool burst_plan_take_over(struct kafka_partitions *ps, const char *topic, int32_t partition,
                           const struct offset_bits *committed);
 
 #endif

@@ -6,8 +6,6 @@
 #include "burst_plan.h"
 #include "kafka_int.h"
 
-enum { COMMITTED_WAIT_MS = 10000 };
-
 void kafka_snapshot_fini(struct kafka_snapshot *snapshot)
 {
     if (snapshot->offsets)
@@ -69,21 +67,27 @@ static rd_kafka_topic_partition_list_t *list_owned(struct kafka_source *s)
     return list;
 }
 
+static void take_over(struct kafka_source *s, const rd_kafka_topic_partition_t *found)
+{
+    struct offset_bits committed;
+    kafka_group_read_committed(found, &committed);
+    pthread_mutex_lock(&s->lock);
+    const bool is_ours =
+        burst_plan_take_over(&s->partitions, found->topic, found->partition, &committed);
+    pthread_mutex_unlock(&s->lock);
+    if (is_ours)
+        kafka_group_tell_committed(s, found->topic, found->partition, &committed);
+}
+
 /* What is not ours now is asked for when it is given to us. */
 int kafka_source_take_over_committed(struct kafka_source *s, struct err *e)
 {
     rd_kafka_topic_partition_list_t *list = list_owned(s);
     rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
     if (list->cnt > 0)
-        code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
-    pthread_mutex_lock(&s->lock);
-    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++) {
-        struct offset_bits committed;
-        kafka_group_read_committed(&list->elems[i], &committed);
-        burst_plan_take_over(&s->partitions, list->elems[i].topic, list->elems[i].partition,
-                             &committed);
-    }
-    pthread_mutex_unlock(&s->lock);
+        code = kafka_group_ask_committed(s, list);
+    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++)
+        take_over(s, &list->elems[i]);
     rd_kafka_topic_partition_list_destroy(list);
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
         return 0;
