@@ -29,17 +29,17 @@
 
 enum {
     N_JOBS = 4,
-    N_OPEN = 3,    /* a former worker has answered one of them, */
-    ANSWERED = 1,  /* at this offset, and said so beside the offset */
+    N_OPEN = 3,   /* a former worker has answered one of them, */
+    ANSWERED = 1, /* at this offset, and said so beside the offset */
     BROKER = 1,
-    SIDE_BY_SIDE = 48,
-    ONCE_MS = 25000, /* for a pair as a whole */
+    SIDE_BY_SIDE = 128,
+    ONCE_MS = 60000, /* for a pair as a whole */
     FOR_EVER_MS = 90000,
     FOR_EVER_ERRORS = 30000,
 };
 
 /* Keys of Kafka's protocol, in the order of the table's columns. */
-enum { PRODUCE = 0, OFFSET_COMMIT = 8, INIT_PRODUCER_ID = 22, METADATA = 3 };
+enum { PRODUCE = 0, OFFSET_COMMIT = 8, INIT_PRODUCER_ID = 22, METADATA = 3, LIST_OFFSETS = 2 };
 static const struct request {
     const char *name;
     int16_t key;
@@ -57,47 +57,61 @@ static const struct request {
     {"JoinGroup", 11, true},
     {"SyncGroup", 14, true},
     {"Heartbeat", 12, false},
-    {"ListOffsets", 2, true},
+    {"ListOffsets", LIST_OFFSETS, true},
     {"Fetch", 1, true},
     {"Metadata", METADATA, true},
 };
 enum { N_REQUESTS = sizeof requests / sizeof requests[0] };
+static const struct request not_sent = {"DeleteTopics", 20, true};
 
+/*
+ * The roads:
+ *
+ *     I  got over inside, nobody hears of it      L  too large: another answer takes the place
+ *     R  taken back, and may be tried again       P  permanent: the worker stops and says why
+ *     N  the same, with a new producer            .  no broker says that; not tried
+ *
+ * A small letter is tried by "all" only. Where they come from: KIP-98 and KIP-360 (ids, epochs
+ * and sequences of producers), KIP-447 (generations of groups with transactions), and what
+ * librdkafka's manual says of errors of transactions: fatal, to be aborted, or retriable.
+ * Errors that it does not know are to be aborted. That a producer that was fenced off is no
+ * reason to stop is this program's own: once it is no proof of another worker.
+ */
 #define E(name) RD_KAFKA_RESP_ERR_##name, #name
 static const struct row {
     rd_kafka_resp_err_t code;
     const char *name;
     const char *roads; /* a letter for each request */
 } table[] = {
-    {E(NOT_COORDINATOR), "IIIIIIIIIIIIIII"},
-    {E(COORDINATOR_LOAD_IN_PROGRESS), "IIIIIIIIIIIIIII"},
-    {E(COORDINATOR_NOT_AVAILABLE), "IIIIIIIIIIIIIII"},
-    {E(CONCURRENT_TRANSACTIONS), "IIIIIIIIIIIIIII"},
-    {E(INVALID_PRODUCER_EPOCH), "IINNNNIIIIIIIII"},
-    {E(PRODUCER_FENCED), "IINNNNIIIIIIIII"},
-    {E(UNKNOWN_PRODUCER_ID), "IIRRRRIIIIIIIII"},
-    {E(INVALID_PRODUCER_ID_MAPPING), "IIRRNRIIIIIIIII"},
-    {E(INVALID_TXN_STATE), "IINNNNIIIIIIIII"},
-    {E(OUT_OF_ORDER_SEQUENCE_NUMBER), "IIRRRRRIIIIIIII"},
-    {E(REQUEST_TIMED_OUT), "IIIIIIIIIIIIIII"},
-    {E(NOT_LEADER_FOR_PARTITION), "IIIIIIIIIIIIIII"},
-    {E(NOT_ENOUGH_REPLICAS), "IIIIIIIIIIIIIII"},
-    {E(LEADER_NOT_AVAILABLE), "IIIIIIIIIIIIIII"},
-    {E(UNKNOWN_TOPIC_OR_PART), "IIIIIIIIIIIIIII"},
-    {E(TOPIC_AUTHORIZATION_FAILED), "IIPPPPPIIIIIIPP"},
-    {E(GROUP_AUTHORIZATION_FAILED), "IIPPPPPIIPPIIII"},
-    {E(CLUSTER_AUTHORIZATION_FAILED), "PPPPPPPIIIIIIII"},
-    {E(TRANSACTIONAL_ID_AUTHORIZATION_FAILED), "PPPPPPPIIIIIIII"},
-    {E(MSG_SIZE_TOO_LARGE), "IIRRRRLIIIIIIII"},
-    {E(OFFSET_METADATA_TOO_LARGE), "IIRRRRRIIIIIIII"},
-    {E(ILLEGAL_GENERATION), "IIRRRRRIIIIIIII"},
-    {E(UNKNOWN_MEMBER_ID), "IIRRRRRIIIIIIII"},
-    {E(FENCED_INSTANCE_ID), "IIRRRRRIIIIIIII"},
-    {E(REBALANCE_IN_PROGRESS), "IIRRRRRIIIIIIII"},
-    {E(INVALID_GROUP_ID), "IIRRRRRIIIIIIII"},
-    {E(INVALID_TRANSACTION_TIMEOUT), "PIRRRRRIIIIIIII"},
-    {E(UNKNOWN), "IIRRRRRIIIIIIII"},
-    {E(_TRANSPORT), "IIIIIIIIIIIIIII"},
+    {E(NOT_COORDINATOR), "IiIIIIiIIiiIii."},
+    {E(COORDINATOR_LOAD_IN_PROGRESS), "IIIIIIiIIiiiii."},
+    {E(COORDINATOR_NOT_AVAILABLE), "iIIIIIiIIiiiii."},
+    {E(CONCURRENT_TRANSACTIONS), "IiIIIIriiiiiii."},
+    {E(INVALID_PRODUCER_EPOCH), "RiNNNNNiiiiiii."},
+    {E(PRODUCER_FENCED), "RiNRRNriiiiiii."},
+    {E(UNKNOWN_PRODUCER_ID), "iiRRrRRiiiiiii."},
+    {E(INVALID_PRODUCER_ID_MAPPING), "iiRRNRriiiiiii."},
+    {E(INVALID_TXN_STATE), "iiNNNNriiiiiii."},
+    {E(OUT_OF_ORDER_SEQUENCE_NUMBER), "iirrrrNiiiiiii."},
+    {E(REQUEST_TIMED_OUT), "iiriirIIIiiiii."},
+    {E(NOT_LEADER_FOR_PARTITION), "iirrrrIiiiiiII."},
+    {E(NOT_ENOUGH_REPLICAS), "iirrrrIiiiiiii."},
+    {E(LEADER_NOT_AVAILABLE), "iirrrriiiiiiiiR"},
+    {E(UNKNOWN_TOPIC_OR_PART), "iiiiIrIIiiiiiIP"},
+    {E(TOPIC_AUTHORIZATION_FAILED), "iiPpPpPiPpiippP"},
+    {E(GROUP_AUTHORIZATION_FAILED), "iipPPppIPPiippp"},
+    {E(CLUSTER_AUTHORIZATION_FAILED), "PPppppPippiippp"},
+    {E(TRANSACTIONAL_ID_AUTHORIZATION_FAILED), "PPPPPPpippiippp"},
+    {E(MSG_SIZE_TOO_LARGE), "iirrrrLiiiiiii."},
+    {E(OFFSET_METADATA_TOO_LARGE), "iirrRrriiiiiii."},
+    {E(ILLEGAL_GENERATION), "iirrRrriiiiIii."},
+    {E(UNKNOWN_MEMBER_ID), "iirrRrriiiiIii."},
+    {E(FENCED_INSTANCE_ID), "iirrRrrPiPpPii."},
+    {E(REBALANCE_IN_PROGRESS), "iirrRrrIiiiIii."},
+    {E(INVALID_GROUP_ID), "iippPp.iPPii..."},
+    {E(INVALID_TRANSACTION_TIMEOUT), "P.............."},
+    {E(UNKNOWN), "iiRRRRRIIiiiii."},
+    {E(_TRANSPORT), "IIIIIIIIIiiIII."},
 };
 #undef E
 enum { N_ROWS = sizeof table / sizeof table[0] };
@@ -108,10 +122,13 @@ struct trial {
     const struct row *row;
     const struct request *request;
     int n_errors;
-    char road;      /* taken */
+    bool forgets_former; /* what a former worker answered is not said */
+    char road;           /* taken */
+    bool is_watched;
     char what[512]; /* the last error */
-    int64_t took_us, deadline_us;
-    rd_kafka_t *host; /* of the mock cluster */
+    int64_t took_us, deadline_us, injected_us;
+    int64_t failed_us; /* until the first call came back without success */
+    rd_kafka_t *host;  /* of the mock cluster */
     rd_kafka_mock_cluster_t *mock;
     struct kafka_burst *burst;
     struct kafka_source *source;
@@ -142,22 +159,24 @@ static bool is_plain(const struct trial *t)
 
 static struct kafka_options options_of(const struct trial *t)
 {
-    return (struct kafka_options){
-        .brokers = rd_kafka_mock_cluster_bootstraps(t->mock),
-        .group = "group",
-        .jobs_topic = "jobs",
-        .transactional_id = is_plain(t) ? NULL : "worker",
-        .props = quick,
-        .inflight_jobs_max = 100};
+    return (struct kafka_options){.brokers = rd_kafka_mock_cluster_bootstraps(t->mock),
+                                  .group = "group",
+                                  .jobs_topic = "jobs",
+                                  .transactional_id = is_plain(t) ? NULL : "worker",
+                                  .props = quick,
+                                  .inflight_jobs_max = 100};
 }
 
 static void inject(struct trial *t)
 {
+    t->injected_us = clock_mono_us();
     if (t->request->key == METADATA) {
         rd_kafka_mock_topic_set_error(t->mock, "jobs", t->row->code);
         return;
     }
-    for (int i = 0; i < t->n_errors; i++)
+    for (int i = 0; i < t->n_errors && t->n_errors > 1; i++)
+        rd_kafka_mock_push_request_errors(t->mock, t->request->key, 1, t->row->code);
+    if (t->n_errors == 1)
         rd_kafka_mock_broker_push_request_error_rtts(t->mock, BROKER, t->request->key, 1,
                                                      t->row->code, 0);
 }
@@ -192,6 +211,10 @@ static bool may_go_on(struct trial *t, const struct err *e)
         return false;
     }
     take_road(t, 'R', e);
+    if (t->n_errors > 1 && t->failed_us == 0) {
+        t->failed_us = clock_mono_us() - t->injected_us;
+        rd_kafka_mock_clear_request_errors(t->mock, t->request->key);
+    }
     return !is_late(t);
 }
 
@@ -238,7 +261,7 @@ static bool receive_all(struct trial *t, struct kafka_record *records[N_OPEN])
             return false;
         if (!records[n])
             continue;
-        if (records[n++]->offset == ANSWERED)
+        if (records[n++]->offset == ANSWERED && t->request->key != LIST_OFFSETS)
             take_road(t, 'D', NULL);
     }
     return records[N_OPEN - 1] != NULL;
@@ -247,6 +270,7 @@ static bool receive_all(struct trial *t, struct kafka_record *records[N_OPEN])
 /* Whether the call after a failed one begins with a new producer: then it asks for an id. */
 static void watch_producer(struct trial *t)
 {
+    t->is_watched = true;
     if (count_left(t, INIT_PRODUCER_ID) == 0)
         rd_kafka_mock_broker_push_request_error_rtts(t->mock, BROKER, INIT_PRODUCER_ID, 1,
                                                      RD_KAFKA_RESP_ERR_NO_ERROR, 0);
@@ -254,9 +278,9 @@ static void watch_producer(struct trial *t)
 
 static void look_at_producer(struct trial *t)
 {
-    if (t->request->key != INIT_PRODUCER_ID && count_left(t, INIT_PRODUCER_ID) == 0)
+    if (t->is_watched && t->request->key != INIT_PRODUCER_ID &&
+        count_left(t, INIT_PRODUCER_ID) == 0)
         take_road(t, 'N', NULL);
-    rd_kafka_mock_clear_request_errors(t->mock, INIT_PRODUCER_ID);
 }
 
 static bool answer_one(struct trial *t, const struct kafka_record *r)
@@ -293,7 +317,8 @@ static bool answer_one(struct trial *t, const struct kafka_record *r)
 static bool wait_served(struct trial *t)
 {
     struct kafka_record *none;
-    while (t->request->key != METADATA && count_left(t, t->request->key) > 0 && !is_late(t)) {
+    while (t->n_errors == 1 && t->request->key != METADATA && t->request != &not_sent &&
+           count_left(t, t->request->key) > 0 && !is_late(t)) {
         if (!poll_some(t, 20, &none))
             return false;
         kafka_record_free(none);
@@ -335,8 +360,10 @@ static bool commit_former(const struct trial *t)
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
     rd_kafka_topic_partition_t *p = rd_kafka_topic_partition_list_add(list, "jobs", 0);
     p->offset = 0;
-    p->metadata_size = offset_metadata_encode(&settled, text);
-    p->metadata = strdup(text);
+    if (!t->forgets_former) {
+        p->metadata_size = offset_metadata_encode(&settled, text);
+        p->metadata = strdup(text);
+    }
     const bool is_done = rd_kafka_commit(outsider, list, 0) == 0;
     rd_kafka_topic_partition_list_destroy(list);
     rd_kafka_destroy(outsider);
@@ -385,10 +412,22 @@ static bool submit(struct trial *t)
            kafka_sink_send(t->sink, messages, N_JOBS, NULL) == 0;
 }
 
+/* What was answered to the heartbeat comes up a little later. */
+static bool hear_of_trouble(struct trial *t)
+{
+    struct kafka_record *none;
+    for (int i = 0; i < 5; i++) {
+        if (!poll_some(t, 100, &none))
+            return false;
+        kafka_record_free(none);
+    }
+    return true;
+}
+
 static bool live(struct trial *t)
 {
     struct kafka_record *records[N_OPEN] = {NULL};
-    if (!submit(t) || !commit_former(t))
+    if (!submit(t) || (t->request->key != LIST_OFFSETS && !commit_former(t)))
         return false;
     if (t->request->at_open)
         inject(t);
@@ -396,6 +435,7 @@ static bool live(struct trial *t)
     if (ok && !t->request->at_open)
         inject(t);
     ok = ok && (is_plain(t) ? commit_all(t, records) : answer_all(t, records));
+    ok = ok && hear_of_trouble(t);
     for (size_t i = 0; i < N_OPEN; i++)
         kafka_record_free(records[i]);
     return ok;
@@ -417,8 +457,8 @@ static void *run_trial(void *arg)
     const bool is_done = live(t);
     if (!is_done && t->road != 'P')
         t->road = 'X';
-    else if (t->request->key != METADATA && count_left(t, t->request->key) ==
-             (size_t)t->n_errors)
+    else if (t->n_errors == 1 && t->request->key != METADATA &&
+             count_left(t, t->request->key) > 0)
         t->road = '-'; /* nobody has asked */
     kafka_burst_close(t->burst);
     rd_kafka_mock_topic_set_error(t->mock, "jobs", RD_KAFKA_RESP_ERR_NO_ERROR);
@@ -431,25 +471,149 @@ static void *run_trial(void *arg)
     return NULL;
 }
 
+/* ------------------------------------------------------------------ the pairs */
+
+enum { TRIALS_MAX = N_ROWS * N_REQUESTS };
+static struct trial trials[TRIALS_MAX];
+
+static void run_trials(size_t n)
+{
+    static pthread_t threads[TRIALS_MAX];
+    for (size_t i = 0; i < n; i += SIDE_BY_SIDE) {
+        const size_t end = i + SIDE_BY_SIDE < n ? i + SIDE_BY_SIDE : n;
+        for (size_t k = i; k < end; k++)
+            if (pthread_create(&threads[k], NULL, run_trial, &trials[k]) != 0)
+                abort();
+        for (size_t k = i; k < end; k++)
+            pthread_join(threads[k], NULL);
+    }
+}
+
+static char road_of(const struct row *row, const struct request *request)
+{
+    return row->roads[request - requests];
+}
+
+static char upper(char c)
+{
+    return (char)(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+}
+
+/* A trial that went another way than the table says. */
+static bool is_astray(const struct trial *t)
+{
+    const char road = upper(road_of(t->row, t->request));
+    if (t->road == road)
+        return false;
+    printf("%s answered with %s: %c, and not %c, after %.1f s; the last error: %s\n",
+           t->request->name, t->row->name, t->road, road, (double)t->took_us / 1e6, t->what);
+    return true;
+}
+
+/* How many pairs were tried, or 0 when one went astray. */
+static size_t try_pairs(bool all)
+{
+    size_t n = 0, n_astray = 0;
+    for (size_t r = 0; r < N_ROWS; r++)
+        for (size_t q = 0; q < N_REQUESTS; q++) {
+            const char road = road_of(&table[r], &requests[q]);
+            if (road == '.' || (road != upper(road) && !all))
+                continue;
+            trials[n++] =
+                (struct trial){.row = &table[r], .request = &requests[q], .n_errors = 1};
+        }
+    run_trials(n);
+    for (size_t i = 0; i < n; i++)
+        n_astray += is_astray(&trials[i]);
+    return n_astray == 0 ? n : 0;
+}
+
+static void every_error_takes_the_road_that_the_table_says(void **state)
+{
+    (void)state;
+    const size_t n = try_pairs(false);
+    assert_true(n > 0);
+    printf("%zu pairs of a request and an error\n", n);
+}
+
+/* Twins: the trials find a job that is answered twice, and an error that nobody met. */
+static void a_wrong_road_is_noticed(void **state)
+{
+    (void)state;
+    static const struct row none = {RD_KAFKA_RESP_ERR_NOT_COORDINATOR, "none", ""};
+    trials[0] = (struct trial){
+        .row = &none, .request = &requests[0], .n_errors = 1, .forgets_former = true};
+    trials[1] = (struct trial){.row = &none, .request = &not_sent, .n_errors = 1};
+    run_trials(2);
+    assert_int_equal(trials[0].road, 'D');
+    assert_int_equal(trials[1].road, '-');
+}
+
+/* What does not pass: each call comes back all the same, and says that it may be repeated. */
+static int try_for_ever(void)
+{
+    static const struct {
+        const char *request;
+        rd_kafka_resp_err_t code;
+    } pairs[] = {
+        {"InitProducerId", RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS},
+        {"InitProducerId", RD_KAFKA_RESP_ERR_CONCURRENT_TRANSACTIONS},
+        {"InitProducerId", RD_KAFKA_RESP_ERR__TRANSPORT},
+        {"FindCoordinator", RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE},
+        {"AddPartitionsToTxn", RD_KAFKA_RESP_ERR_NOT_COORDINATOR},
+        {"AddPartitionsToTxn", RD_KAFKA_RESP_ERR_CONCURRENT_TRANSACTIONS},
+        {"AddOffsetsToTxn", RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS},
+        {"AddOffsetsToTxn", RD_KAFKA_RESP_ERR__TRANSPORT},
+        {"TxnOffsetCommit", RD_KAFKA_RESP_ERR_NOT_COORDINATOR},
+        {"TxnOffsetCommit", RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION},
+        {"TxnOffsetCommit", RD_KAFKA_RESP_ERR__TRANSPORT},
+        {"EndTxn", RD_KAFKA_RESP_ERR_NOT_COORDINATOR},
+        {"EndTxn", RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE},
+        {"EndTxn", RD_KAFKA_RESP_ERR__TRANSPORT},
+        {"Produce", RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION},
+        {"Produce", RD_KAFKA_RESP_ERR__TRANSPORT},
+    };
+    enum { N_PAIRS = sizeof pairs / sizeof pairs[0] };
+    static struct row rows[N_PAIRS];
+    int n_astray = 0;
+    for (size_t i = 0; i < N_PAIRS; i++) {
+        size_t q = 0;
+        while (strcmp(requests[q].name, pairs[i].request) != 0)
+            q++;
+        rows[i] = (struct row){pairs[i].code, rd_kafka_err2name(pairs[i].code), ""};
+        trials[i] = (struct trial){
+            .row = &rows[i], .request = &requests[q], .n_errors = FOR_EVER_ERRORS};
+    }
+    run_trials(N_PAIRS);
+    for (size_t i = 0; i < N_PAIRS; i++) {
+        printf("%s answered with %s for ever: %c after %.1f s: %s\n", trials[i].request->name,
+               trials[i].row->name, trials[i].road, (double)trials[i].failed_us / 1e6,
+               trials[i].what);
+        n_astray += trials[i].road != 'R' && trials[i].road != 'N';
+    }
+    printf("%zu errors that do not pass\n", (size_t)N_PAIRS);
+    return n_astray > 0;
+}
+
+static int try_all(void)
+{
+    const size_t n = try_pairs(true);
+    printf("%zu pairs of a request and an error\n", n);
+    return n == 0;
+}
+
 int main(int argc, char **argv)
 {
     log_set_level(getenv("SHEAF_TEST_LOUD") ? LOG_DEBUG : LOG_ERROR);
-    static struct trial trials[N_ROWS * N_REQUESTS];
-    static pthread_t threads[N_ROWS * N_REQUESTS];
-    size_t n = 0;
-    for (size_t r = 0; r < N_ROWS; r++)
-        for (size_t q = 0; q < N_REQUESTS; q++) {
-            if (argc > 1 && !strstr(argv[1], table[r].name)) continue;
-            if (argc > 2 && !strstr(argv[2], requests[q].name)) continue;
-            trials[n++] = (struct trial){.row = &table[r], .request = &requests[q], .n_errors = argc > 3 ? atoi(argv[3]) : 1};
-        }
-    for (size_t i = 0; i < n; i += SIDE_BY_SIDE) {
-        for (size_t k = i; k < n && k < i + SIDE_BY_SIDE; k++)
-            pthread_create(&threads[k], NULL, run_trial, &trials[k]);
-        for (size_t k = i; k < n && k < i + SIDE_BY_SIDE; k++)
-            pthread_join(threads[k], NULL);
-    }
-    for (size_t i = 0; i < n; i++)
-        printf("%-40s %-20s %c %c %6.1f s %s\n", trials[i].row->name, trials[i].request->name, trials[i].row->roads[trials[i].request - requests], trials[i].road, (double)trials[i].took_us/1e6, trials[i].what);
-    return 0;
+    if (argc > 1 && strcmp(argv[1], "all") == 0)
+        return try_all();
+    if (argc > 1 && strcmp(argv[1], "for-ever") == 0)
+        return try_for_ever();
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_error_takes_the_road_that_the_table_says),
+        cmocka_unit_test(a_wrong_road_is_noticed),
+    };
+    return cmocka_run_group_tests_name("kafka_errors", tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 enum {
     INIT_WAIT_MS = 30000,
     OFFSETS_WAIT_MS = 10000,
+    END_WAIT_MS = 30000, /* a coordinator that never answers would be waited for without end */
     REPEAT_MS = 100,
     REPEAT_US_MAX = 20000000,
     FENCED_US = 300000000,
@@ -143,7 +144,7 @@ static bool may_repeat(int64_t began_us)
  * call can help. True: nobody has seen anything of the transaction. */
 static bool take_back(struct kafka_burst *b, int *rc, struct err *e)
 {
-    rd_kafka_error_t *error = rd_kafka_abort_transaction(b->rk, -1);
+    rd_kafka_error_t *error = rd_kafka_abort_transaction(b->rk, END_WAIT_MS);
     if (!error)
         return true;
     struct err worse = {0};
@@ -161,8 +162,10 @@ static int end_badly(struct kafka_burst *b, rd_kafka_error_t *error, const char 
 {
     if (rd_kafka_error_is_fatal(error) || !rd_kafka_error_txn_requires_abort(error))
         return give_up_producer(b, error, what, e);
-    int rc = ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY, "%s failed: %s", what,
-                           rd_kafka_error_string(error));
+    const bool is_permanent =
+        kafka_error_reaction(rd_kafka_error_code(error)) == KAFKA_PERMANENT;
+    int rc = ERR_SET_FLAGS(e, ERR_BROKER, is_permanent ? ERR_FATAL : ERR_RETRY, "%s failed: %s",
+                           what, rd_kafka_error_string(error));
     rd_kafka_error_destroy(error);
     if (take_back(b, &rc, e))
         b->is_unsure = false;
@@ -188,7 +191,7 @@ static int commit(struct kafka_burst *b, struct err *e)
     const int64_t began_us = clock_mono_us();
     rd_kafka_error_t *error;
     b->is_unsure = true;
-    while ((error = rd_kafka_commit_transaction(b->rk, -1)) &&
+    while ((error = rd_kafka_commit_transaction(b->rk, END_WAIT_MS)) &&
            rd_kafka_error_is_retriable(error) && may_repeat(began_us))
         rd_kafka_error_destroy(error);
     if (error)
@@ -203,6 +206,7 @@ struct parcel {
     struct kafka_delivery *reports;
     size_t *answers; /* which one each belongs to */
     size_t n;
+    bool is_purged; /* librdkafka has thrown some away */
 };
 
 static void parcel_fini(struct parcel *p)
@@ -237,7 +241,7 @@ static int pack(const struct kafka_answer *answers, size_t n,
 }
 
 /* The first that failed, or 0; those that are too large are marked. */
-static int read_reports(const struct parcel *p, enum kafka_answer_state *states, struct err *e)
+static int read_reports(struct parcel *p, enum kafka_answer_state *states, struct err *e)
 {
     int rc = 0, rc_limit = 0;
     for (size_t i = 0; i < p->n; i++) {
@@ -245,6 +249,8 @@ static int read_reports(const struct parcel *p, enum kafka_answer_state *states,
         const size_t at = p->answers[i];
         const bool is_letter = i > 0 && p->answers[i - 1] == at;
         const int code = kafka_produce_outcome(&p->messages[i], p->reports[i].code, &why);
+        p->is_purged |= p->reports[i].code == RD_KAFKA_RESP_ERR__PURGE_QUEUE ||
+                        p->reports[i].code == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
         if (code == ERR_LIMIT) {
             if (states[at] == ANSWER_OPEN)
                 states[at] = is_letter ? ANSWER_LETTER_TOO_LARGE : ANSWER_TOO_LARGE;
@@ -259,7 +265,7 @@ static int read_reports(const struct parcel *p, enum kafka_answer_state *states,
 }
 
 static int produce(struct kafka_burst *b, const struct kafka_answer *answers, size_t n,
-                   enum kafka_answer_state *states, struct err *e)
+                   enum kafka_answer_state *states, bool *is_purged, struct err *e)
 {
     struct parcel p;
     int rc = pack(answers, n, states, &p, e);
@@ -267,7 +273,27 @@ static int produce(struct kafka_burst *b, const struct kafka_answer *answers, si
         kafka_produce_all(b->rk, p.messages, p.n, p.reports);
         rc = read_reports(&p, states, e);
     }
+    *is_purged = p.is_purged;
     parcel_fini(&p);
+    return rc;
+}
+
+/* rc is why nothing could be produced. Of messages that were thrown away that says nothing: the
+ * transaction has failed, and any further call of it tells the cause. */
+static int end_unproduced(struct kafka_burst *b, const struct kafka_snapshot *snapshot,
+                          bool is_purged, int rc, struct err *e)
+{
+    rd_kafka_error_t *error =
+        is_purged ? rd_kafka_send_offsets_to_transaction(b->rk, snapshot->offsets,
+                                                         snapshot->member, OFFSETS_WAIT_MS)
+                  : NULL;
+    if (error && (rd_kafka_error_txn_requires_abort(error) || rd_kafka_error_is_fatal(error))) {
+        err_clear(e);
+        return end_badly(b, error, "sending results", e);
+    }
+    if (error)
+        rd_kafka_error_destroy(error);
+    take_back(b, &rc, e);
     return rc;
 }
 
@@ -281,11 +307,10 @@ static int transact(struct kafka_burst *b, const struct kafka_snapshot *snapshot
     if (error)
         return give_up_producer(b, error, "beginning a burst of results", e);
     pass(b, BURST_PRODUCE);
-    int rc = produce(b, answers, n, states, e);
-    if (rc != 0) {
-        take_back(b, &rc, e);
-        return rc;
-    }
+    bool is_purged;
+    const int rc = produce(b, answers, n, states, &is_purged, e);
+    if (rc != 0)
+        return end_unproduced(b, snapshot, is_purged, rc, e);
     pass(b, BURST_OFFSETS);
     TRY(send_offsets(b, snapshot, e));
     pass(b, BURST_COMMIT);
