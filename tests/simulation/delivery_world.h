@@ -51,6 +51,7 @@ struct world_limits {
      * at once, as if none was begun. */
     bool is_coarse;
     bool all_arrived;    /* no job arrives later */
+    bool checks_marks;   /* also whose answers the databases take for visible */
     unsigned guards_off; /* bits of enum world_guard */
 };
 
@@ -90,6 +91,17 @@ struct worker {
     struct entry entries[WORLD_ENTRIES];
 };
 
+/* The answers in a database, bits by job: stands for the real one, which is compared with it in
+ * test_delivery_store.c. */
+struct marks {
+    uint8_t stored, offered, published, superseded;
+};
+void marks_store(struct marks *m, uint8_t jobs);
+void marks_offer(struct marks *m, uint8_t jobs);
+void marks_publish(struct marks *m, uint8_t jobs);
+void marks_supersede(struct marks *m, uint8_t jobs);
+void marks_reconcile(struct marks *m, uint8_t settled);
+
 enum transaction_stage {
     TRANSACTION_NONE,
     TRANSACTION_OPEN,
@@ -104,16 +116,14 @@ struct transaction {
 
 struct world {
     struct worker workers[WORLD_WORKERS];
-    struct {
-        uint8_t stored[WORLD_PARTITIONS], published[WORLD_PARTITIONS]; /* bits by job */
-        uint8_t late[WORLD_PARTITIONS]; /* stored for a lease that was over by then */
-    } databases[WORLD_WORKERS];
+    struct marks databases[WORLD_WORKERS][WORLD_PARTITIONS];
     struct transaction transactions[WORLD_WORKERS]; /* by the database's id */
     struct {
         uint8_t is_preparing, members, joined, ghosts; /* bits by worker */
     } group;
     struct settled committed[WORLD_PARTITIONS];
-    uint8_t answers[WORLD_PARTITIONS][WORLD_JOBS]; /* committed ones */
+    uint8_t answers[WORLD_PARTITIONS][WORLD_JOBS];     /* committed ones */
+    uint8_t answered_by[WORLD_PARTITIONS][WORLD_JOBS]; /* bits by worker */
     uint8_t arrived[WORLD_PARTITIONS];
     uint8_t crashes, kicks, unheard, timeouts; /* that are left */
 };

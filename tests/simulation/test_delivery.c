@@ -144,28 +144,28 @@ struct named_world {
 
 /* partitions, jobs; crashes, kicks, unheard commits, timeouts; coarse, all arrived */
 static const struct named_world worlds[] = {
-    {"every step, a crash", {1, 1, 1, 0, 1, 1, false, false, 0}},
-    {"every step, a sleeper", {1, 1, 0, 1, 1, 1, false, false, 0}},
-    {"every step, a crash and a sleeper", {1, 1, 1, 1, 0, 0, false, false, 0}},
-    {"four jobs, commits unheard", {1, 4, 0, 0, 1, 1, true, false, 0}},
-    {"three jobs, a crash", {1, 3, 1, 0, 0, 0, true, true, 0}},
-    {"two jobs, a sleeper", {1, 2, 0, 1, 0, 0, true, true, 0}},
-    {"two jobs, a crash, a commit unheard", {1, 2, 1, 0, 1, 0, true, true, 0}},
-    {"two partitions, a crash", {2, 1, 1, 0, 1, 0, true, true, 0}},
-    {"two partitions, a sleeper", {2, 1, 0, 1, 1, 0, true, true, 0}},
-    {"two partitions, two jobs each", {2, 2, 0, 0, 1, 0, true, true, 0}},
+    {"every step, a crash", {1, 1, 1, 0, 1, 1, false, false, false, 0}},
+    {"every step, a sleeper", {1, 1, 0, 1, 1, 1, false, false, false, 0}},
+    {"every step, a crash and a sleeper", {1, 1, 1, 1, 0, 0, false, false, false, 0}},
+    {"four jobs, commits unheard", {1, 4, 0, 0, 1, 1, true, false, false, 0}},
+    {"three jobs, a crash", {1, 3, 1, 0, 0, 0, true, true, false, 0}},
+    {"two jobs, a sleeper", {1, 2, 0, 1, 0, 0, true, true, false, 0}},
+    {"two jobs, a crash, a commit unheard", {1, 2, 1, 0, 1, 0, true, true, false, 0}},
+    {"two partitions, a crash", {2, 1, 1, 0, 1, 0, true, true, false, 0}},
+    {"two partitions, a sleeper", {2, 1, 0, 1, 1, 0, true, true, false, 0}},
+    {"two partitions, two jobs each", {2, 2, 0, 0, 1, 0, true, true, false, 0}},
 };
 static const struct named_world large_worlds[] = {
-    {"every step, everything at once", {1, 1, 1, 1, 1, 1, false, false, 0}},
-    {"every step, two jobs, a crash", {1, 2, 1, 0, 0, 0, false, false, 0}},
-    {"everything twice", {1, 1, 2, 2, 2, 2, true, true, 0}},
-    {"four jobs, a crash", {1, 4, 1, 0, 0, 0, true, true, 0}},
-    {"three jobs, a sleeper", {1, 3, 0, 1, 0, 0, true, true, 0}},
-    {"two jobs, a crash and a sleeper", {1, 2, 1, 1, 0, 0, true, true, 0}},
-    {"two jobs, a crash, commits unheard", {1, 2, 1, 0, 1, 1, true, true, 0}},
-    {"two jobs, a sleeper, commits unheard", {1, 2, 0, 1, 1, 1, true, true, 0}},
-    {"two partitions, a crash and a sleeper", {2, 1, 1, 1, 0, 0, true, true, 0}},
-    {"two partitions, two jobs, a crash", {2, 2, 1, 0, 0, 0, true, true, 0}},
+    {"every step, everything at once", {1, 1, 1, 1, 1, 1, false, false, false, 0}},
+    {"every step, two jobs, a crash", {1, 2, 1, 0, 0, 0, false, false, false, 0}},
+    {"everything twice", {1, 1, 2, 2, 2, 2, true, true, false, 0}},
+    {"four jobs, a crash", {1, 4, 1, 0, 0, 0, true, true, false, 0}},
+    {"three jobs, a sleeper", {1, 3, 0, 1, 0, 0, true, true, false, 0}},
+    {"two jobs, a crash and a sleeper", {1, 2, 1, 1, 0, 0, true, true, false, 0}},
+    {"two jobs, a crash, commits unheard", {1, 2, 1, 0, 1, 1, true, true, false, 0}},
+    {"two jobs, a sleeper, commits unheard", {1, 2, 0, 1, 1, 1, true, true, false, 0}},
+    {"two partitions, a crash and a sleeper", {2, 1, 1, 1, 0, 0, true, true, false, 0}},
+    {"two partitions, two jobs, a crash", {2, 2, 1, 0, 0, 0, true, true, false, 0}},
 };
 
 static struct search the_search;
@@ -203,11 +203,12 @@ static int explore_large(void)
  */
 static int explore_given(int argc, char **argv)
 {
-    int n[9] = {1, 1, 0, 0, 0, 0, 1, 1, 0};
-    for (int i = 2; i < argc && i < 11; i++)
+    int n[10] = {1, 1, 0, 0, 0, 0, 1, 1, 0, 0};
+    for (int i = 2; i < argc && i < 12; i++)
         n[i - 2] = (int)strtol(argv[i], NULL, 0);
     const struct named_world world = {
-        "given", {n[0], n[1], n[2], n[3], n[4], n[5], n[6] != 0, n[7] != 0, (unsigned)n[8]}};
+        "given",
+        {n[0], n[1], n[2], n[3], n[4], n[5], n[6] != 0, n[7] != 0, n[8] != 0, (unsigned)n[9]}};
     return explore_world(&world) == 0;
 }
 
@@ -227,8 +228,8 @@ static void every_order_of_events_answers_each_job_once(void **state)
 static void each_guard_left_out_is_found(void **state)
 {
     (void)state;
-    const struct world_limits all = {1, 1, 1, 1, 1, 0, true, true, 0};
-    const struct world_limits crash = {1, 2, 1, 0, 0, 0, true, true, 0};
+    const struct world_limits all = {1, 1, 1, 1, 1, 0, true, true, false, 0};
+    const struct world_limits crash = {1, 2, 1, 0, 0, 0, true, true, false, 0};
     static const char twice[] = "a job has two committed answers";
     const struct {
         enum world_guard guard;
