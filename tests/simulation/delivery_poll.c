@@ -67,7 +67,8 @@ bool world_assign(struct world *w, const struct world_limits *l, int worker)
             same |= (uint8_t)(1u << world_ps.items[i]->id);
     world_save(k);
     for (int i = k->n_entries; i-- > 0;) {
-        k->entries[i].is_held &= same >> k->entries[i].partition & 1;
+        if (!(same >> k->entries[i].partition & 1))
+            k->entries[i].is_held = 0;
         if (l->is_coarse && !k->entries[i].is_held && k->entries[i].stage == ENTRY_WAITS)
             world_drop_entry(k, i);
     }

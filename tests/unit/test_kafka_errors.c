@@ -135,21 +135,13 @@ struct trial {
     struct kafka_sink *sink;
 };
 
-static const char *const quick[] = {"session.timeout.ms",
-                                    "6000",
-                                    "heartbeat.interval.ms",
-                                    "200",
-                                    "fetch.wait.max.ms",
-                                    "20",
-                                    "retry.backoff.ms",
-                                    "20",
-                                    "linger.ms",
-                                    "1",
-                                    "message.timeout.ms",
-                                    "2500",
-                                    "transaction.timeout.ms",
-                                    "3000",
-                                    NULL};
+#define QUICK                                                                                  \
+    "session.timeout.ms", "6000", "heartbeat.interval.ms", "200", "fetch.wait.max.ms", "20",   \
+        "retry.backoff.ms", "20", "linger.ms", "1"
+static const char *const quick[] = {QUICK, NULL};
+static const char *const impatient[] = {
+    QUICK, "message.timeout.ms", "2500", "transaction.timeout.ms", "3000", NULL};
+#undef QUICK
 static const char *const quick_sink[] = {"linger.ms", "1", "message.timeout.ms", "8000", NULL};
 
 static bool is_plain(const struct trial *t)
@@ -163,7 +155,7 @@ static struct kafka_options options_of(const struct trial *t)
                                   .group = "group",
                                   .jobs_topic = "jobs",
                                   .transactional_id = is_plain(t) ? NULL : "worker",
-                                  .props = quick,
+                                  .props = t->n_errors > 1 ? impatient : quick,
                                   .inflight_jobs_max = 100};
 }
 

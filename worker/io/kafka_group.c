@@ -36,8 +36,10 @@ static void break_source(struct kafka_source *s, const struct err *failure)
 rd_kafka_resp_err_t kafka_group_ask_committed(struct kafka_source *s,
                                               rd_kafka_topic_partition_list_t *list)
 {
-    for (int i = 0; i < list->cnt; i++)
+    for (int i = 0; i < list->cnt; i++) {
         list->elems[i].offset = RD_KAFKA_OFFSET_INVALID;
+        list->elems[i].err = RD_KAFKA_RESP_ERR_NO_ERROR;
+    }
     const rd_kafka_resp_err_t code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
     for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++)
         if (list->elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR)
