@@ -50,8 +50,10 @@ struct world_limits {
      * notice: what can come in between has the same ends. Jobs whose partition went are dropped
      * at once, as if none was begun. */
     bool is_coarse;
-    bool all_arrived;    /* no job arrives later */
-    bool checks_marks;   /* also whose answers the databases take for visible */
+    bool all_arrived; /* no job arrives later */
+    /* Also whose answers the databases take for visible. They go by what they offered, which a
+     * crash or an unheard commit makes a guess: this finds where it is wrong. */
+    bool checks_marks;
     unsigned guards_off; /* bits of enum world_guard */
 };
 
