@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""bad_disk.py SHEAF LIBRARIES MODEL [--quick] [--only PART] [--seed N]
+
+Every call on the disk fails in turn, and allocations likewise, once and for good, under `sheaf
+run`; after each the exit code, the database and the answers are judged, and a run without
+faults must finish the work. LIBRARIES is the build folder with bad_disk.so. --quick tries a
+sample. PART: disk, memory, places, self. Prints its figure last and exits 0 only when nothing
+was lost.
+"""
+import argparse
+import concurrent.futures
+import os
+import random
+import sys
+import tempfile
+import time
+
+from rig import Rig, Tally
+
+EX_SOFTWARE, EX_IOERR = 70, 74
+# Error, calls that count, the codes it may end with.
+DISK = [("ENOSPC", ""), ("EIO", ""), ("EROFS", ""), ("SHORT", "write"), ("EIO", "read")]
+DISK_CODES = {0, EX_IOERR}
+MEMORY_CODES = {0, EX_SOFTWARE}
+PATIENT = ("bad_disk", "skip_naps")
+
+
+def each(tries, threads):
+    """Runs the calls, a few at a time; an error in one ends the rest."""
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        for done in concurrent.futures.as_completed([pool.submit(*call) for call in tries]):
+            done.result()
+
+
+def count_calls(rig, name, **settings):
+    place = rig.new_place("count")
+    ended = rig.run(place, preload=(name, "skip_naps"), **settings)
+    return int(ended.report["calls"])
+
+
+def disk(rig, tally, args, draw):
+    """A run counts its calls anew each time, a few more or less: the loop goes past the end."""
+    tries = []
+    for error, calls in DISK:
+        n_calls = count_calls(rig, "bad_disk", BAD_DISK_CALLS=calls) + 3
+        for for_good in (0, 1):
+            chosen = range(1, n_calls + 1)
+            if args.quick:
+                chosen = sorted(draw.sample(chosen, 3))
+            for n in chosen:
+                tries.append((lambda n, error, calls, for_good: rig.try_fault(
+                    tally, f"{error} {calls} {n} {'for good' if for_good else 'once'}",
+                    DISK_CODES, preload=PATIENT, BAD_DISK_NTH=n, BAD_DISK_ERROR=error,
+                    BAD_DISK_CALLS=calls, BAD_DISK_FOR_GOOD=for_good),
+                    n, error, calls, for_good))
+    each(tries, args.threads)
+
+
+def memory(rig, tally, args, draw):
+    n_calls = count_calls(rig, "bad_memory")
+    first = 5 if args.quick else args.allocations
+    later = min(n_calls - first, 8 if args.quick else args.allocations)
+    chosen = list(range(1, first + 1)) + sorted(draw.sample(range(first + 1, n_calls), later))
+    each([(lambda n, for_good: rig.try_fault(
+        tally, f"allocation {n} {'and all after' if for_good else 'once'}", MEMORY_CODES,
+        preload=("bad_memory", "skip_naps"), BAD_MEMORY_NTH=n, BAD_MEMORY_FOR_GOOD=for_good),
+        n, for_good) for n in chosen for for_good in (0, 1)], args.threads)
+    print(f"{n_calls} allocations; the first {first} and {later} others tried", flush=True)
+
+
+PARTS = {"disk": disk, "memory": memory}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sheaf")
+    parser.add_argument("libraries")
+    parser.add_argument("model")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--allocations", type=int, default=400)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    print(f"seed {args.seed}", flush=True)
+    draw = random.Random(args.seed)
+    tally = Tally()
+    shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", shm)) as folder:
+        rig = Rig(os.path.realpath(args.sheaf), os.path.realpath(args.model),
+                  os.path.realpath(args.libraries), os.path.realpath(folder))
+        for name, part in PARTS.items():
+            if args.only in (None, name):
+                before = time.monotonic()
+                part(rig, tally, args, draw)
+                print(f"{name}: {time.monotonic() - before:.0f} s, {tally}", flush=True)
+    print(tally)
+    sys.exit(0 if tally.is_clean() else 1)
+
+
+if __name__ == "__main__":
+    main()
