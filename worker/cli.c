@@ -328,8 +328,9 @@ static int parse_pass(struct parser *p, int argc, char **argv, bool files_only, 
             if (id == OPT_CONFIG)
                 TRY(settings_load_file(&p->cli->settings, optarg, e));
         } else if (apply_option(p->cli, id, c, e) != 0) {
-            e->code = ERR_USAGE; /* wrong on the command line, not in a file */
-            return ERR_USAGE;
+            if (e->code != ERR_NOMEM)
+                e->code = ERR_USAGE; /* wrong on the command line, not in a file */
+            return e->code;
         }
     }
     p->cli->args = (const char *const *)(argv + optind);

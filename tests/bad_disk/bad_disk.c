@@ -71,9 +71,17 @@ __attribute__((destructor)) static void end(void)
     fault_plan_report(&plan);
 }
 
-static bool is_below(const char *path)
+static bool is_watched(int fd)
+{
+    return fd >= 0 && fd < FDS_MAX && atomic_load(&is_ours[fd]);
+}
+
+/* A relative path is below the folder when its folder, open as dir, is. */
+static bool is_below(int dir, const char *path)
 {
     const size_t length = strlen(folder);
+    if (path[0] != '/')
+        return is_watched(dir);
     return length > 0 && strncmp(path, folder, length) == 0 &&
            (path[length] == '/' || path[length] == '\0');
 }
@@ -88,15 +96,15 @@ static bool fails(enum group group, const char *call, const char *object)
     return strikes;
 }
 
-static bool fails_path(enum group group, const char *call, const char *path)
+static bool fails_path(enum group group, const char *call, int dir, const char *path)
 {
-    return is_below(path) && fails(group, call, path);
+    return is_below(dir, path) && fails(group, call, path);
 }
 
 static bool fails_fd(enum group group, const char *call, int fd)
 {
     char link[32], path[FAULT_TEXT_BYTES];
-    if (fd < 0 || fd >= FDS_MAX || !atomic_load(&is_ours[fd]))
+    if (!is_watched(fd))
         return false;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t length = readlink(link, path, sizeof path - 1);
@@ -115,18 +123,18 @@ static bool fails_write(const char *call, int fd, size_t *n)
     return false;
 }
 
-static int note(long fd, const char *path)
+static int note(long fd, bool is_below_folder)
 {
     if (fd >= 0 && fd < FDS_MAX)
-        atomic_store(&is_ours[fd], is_below(path));
+        atomic_store(&is_ours[fd], is_below_folder);
     return (int)fd;
 }
 
 static int open_at(int dir, const char *path, int flags, mode_t mode)
 {
-    if (fails_path(GROUP_OPEN, "open", path))
+    if (fails_path(GROUP_OPEN, "open", dir, path))
         return -1;
-    return note(syscall(SYS_openat, dir, path, flags, mode), path);
+    return note(syscall(SYS_openat, dir, path, flags, mode), is_below(dir, path));
 }
 
 /* ------------------------------------------------------------------ in place of libc's */
@@ -228,23 +236,33 @@ int ftruncate64(int fd, off64_t length)
     return fails_fd(GROUP_CUT, "ftruncate", fd) ? -1 : (int)syscall(SYS_ftruncate, fd, length);
 }
 
+int renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+    if (fails_path(GROUP_NAME, "rename", to_dir, to))
+        return -1;
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
+}
+
 int rename(const char *from, const char *to)
 {
-    if (fails_path(GROUP_NAME, "rename", to))
+    return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+int unlinkat(int dir, const char *path, int flags)
+{
+    if (fails_path(GROUP_NAME, "unlink", dir, path))
         return -1;
-    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+    return (int)syscall(SYS_unlinkat, dir, path, flags);
 }
 
 int unlink(const char *path)
 {
-    if (fails_path(GROUP_NAME, "unlink", path))
-        return -1;
-    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    return unlinkat(AT_FDCWD, path, 0);
 }
 
 int mkdir(const char *path, mode_t mode)
 {
-    if (fails_path(GROUP_NAME, "mkdir", path))
+    if (fails_path(GROUP_NAME, "mkdir", AT_FDCWD, path))
         return -1;
     return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
 }

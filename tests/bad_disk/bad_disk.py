@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+from places import places
 from rig import Rig, Tally
 
 EX_SOFTWARE, EX_IOERR = 70, 74
@@ -68,7 +69,7 @@ def memory(rig, tally, args, draw):
     print(f"{n_calls} allocations; the first {first} and {later} others tried", flush=True)
 
 
-PARTS = {"disk": disk, "memory": memory}
+PARTS = {"disk": disk, "memory": memory, "places": places}
 
 
 def main():

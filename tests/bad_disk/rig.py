@@ -121,7 +121,7 @@ class Rig:
         place = os.path.join(self.folder, name)
         shutil.rmtree(place, ignore_errors=True)
         os.mkdir(place)
-        os.mkdir(place + "/scratch")
+        os.makedirs(place + ".scratch", exist_ok=True)
         return place
 
     def command(self, place, *options):
@@ -143,11 +143,15 @@ class Rig:
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False,
                               env=self.environment(place, preload, **settings),
                               timeout=RUN_S_MAX, preexec_fn=before)
-        report = {}
+        return Ended(done.returncode, done.stderr.decode(errors="replace").strip(),
+                     self.report(place))
+
+    def report(self, place):
+        """{}: the program did not come to its end."""
         with contextlib.suppress(FileNotFoundError), open(f"{place}.report",
                                                           encoding="utf-8") as lines:
-            report = dict(line.rstrip("\n").split(" ", 1) for line in lines)
-        return Ended(done.returncode, done.stderr.decode(errors="replace").strip(), report)
+            return dict(line.rstrip("\n").split(" ", 1) for line in lines)
+        return {}
 
     # -------------------------------------------------------------- the judge
 
@@ -179,7 +183,7 @@ class Rig:
     def judge_wreck(self, tally, case, place, ended, codes):
         """Right after the fault. Returns what the database holds then."""
         self.judge_code(tally, case, ended, codes)
-        verdict, stored = read_store(f"{place}/x.db", f"{place}/scratch")
+        verdict, stored = read_store(f"{place}/x.db", f"{place}.scratch")
         if verdict != "ok":
             tally.blame("database", case, verdict)
         in_file = {answer_of(line)[0] for line in whole_lines(f"{place}/out.jsonl")}
@@ -201,7 +205,7 @@ class Rig:
         forgotten = set(stored.lines.values()) - set(lines)
         if forgotten:
             tally.blame("lost", case, f"stored and not delivered: {forgotten}", len(forgotten))
-        verdict, now = read_store(f"{place}/x.db", f"{place}/scratch")
+        verdict, now = read_store(f"{place}/x.db", f"{place}.scratch")
         if verdict != "ok":
             tally.blame("database", case, verdict)
         if now.published != self.wanted.keys():
