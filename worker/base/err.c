@@ -67,6 +67,7 @@ const char *err_name(int code)
 const char *err_advice(int error)
 {
     switch (error) {
+    case ENOENT: return "; is the path right?";
     case ENOSPC: return "; make room there";
     case EDQUOT: return "; make room, or have the quota raised";
     case EFBIG: return "; raise the limit of file sizes (ulimit -f)";
