@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 
-enum { FILES_MAX = 16, PATH_BYTES = 4600 };
+enum { FILES_MAX = 16, PATH_BYTES = 4600, THE_FOLDER = FILES_MAX };
 enum kind { OP_CREATE, OP_WRITE, OP_CUT, OP_SYNC, OP_UNLINK };
 
 struct op {
@@ -38,7 +38,11 @@ static struct {
 static int file_of_path(const char *path)
 {
     const size_t length = strlen(tape.folder);
-    if (!tape.is_on || strncmp(path, tape.folder, length) != 0 || path[length] != '/')
+    if (!tape.is_on || strncmp(path, tape.folder, length) != 0)
+        return -1;
+    if (path[length] == '\0')
+        return THE_FOLDER;
+    if (path[length] != '/')
         return -1;
     const char *name = path + length + 1;
     const size_t n = strlen(name);
@@ -127,7 +131,7 @@ static int open_and_record(const char *path, int flags, mode_t mode)
 
 #define WITH_MODE(flags, call)                                                                 \
     mode_t mode = 0;                                                                           \
-    if ((flags) & O_CREAT) {                                                                   \
+    if ((flags)&O_CREAT) {                                                                     \
         va_list args;                                                                          \
         va_start(args, flags);                                                                 \
         mode = va_arg(args, mode_t);                                                           \
@@ -225,7 +229,8 @@ static void apply(struct image *image, const struct op *op, size_t n)
 {
     switch (op->kind) {
     case OP_CREATE: image->exists = true; break;
-    case OP_UNLINK: *image = (struct image){.bytes = image->bytes, .capacity = image->capacity};
+    case OP_UNLINK:
+        *image = (struct image){.bytes = image->bytes, .capacity = image->capacity};
         break;
     case OP_CUT: set_length(image, op->at); break;
     case OP_SYNC: break;
@@ -237,7 +242,8 @@ static void apply(struct image *image, const struct op *op, size_t n)
     }
 }
 
-/* The number of calls on the file that are safe: up to its last sync. */
+/* The calls before the one with this number are safe: the last sync of the file, or, for names,
+ * of the folder. */
 static size_t synced_until(int file, size_t length)
 {
     size_t until = 0;
@@ -255,12 +261,12 @@ static bool is_made_again(size_t unlinked, size_t length)
     return false;
 }
 
-/* How much of an unsynced call is left; -1: nothing. Names are kept in order, as a journal of
- * the file system does; the last removal alone may not have come to the disk. */
+/* How much of an unsynced call is left; -1: nothing. A file that was made anew has lost its
+ * former self for certain. */
 static long left_of(size_t i, size_t length, enum disk_tape_rest rest, uint64_t seed)
 {
     const struct op *op = &tape.ops[i];
-    if (op->kind == OP_CREATE || (op->kind == OP_UNLINK && is_made_again(i, length)))
+    if (op->kind == OP_UNLINK && is_made_again(i, length))
         return 0;
     if (rest != DISK_TAPE_SOME)
         return rest == DISK_TAPE_ALL ? (long)op->n : -1;
@@ -284,12 +290,18 @@ static void write_image(const struct image *image, const char *into, const char 
 
 void disk_tape_image(size_t length, enum disk_tape_rest rest, uint64_t seed, const char *into)
 {
+    const size_t names_safe = synced_until(THE_FOLDER, length);
     for (int file = 0; file < tape.n_files; file++) {
         struct image image = {0};
-        const size_t safe = synced_until(file, length);
+        const size_t bytes_safe = synced_until(file, length);
         for (size_t i = 0; i < length; i++) {
             if (tape.ops[i].file != file)
                 continue;
+            size_t safe = bytes_safe;
+            if (tape.ops[i].kind == OP_UNLINK)
+                safe = names_safe;
+            if (tape.ops[i].kind == OP_CREATE) /* its own sync keeps the name, too */
+                safe = names_safe > bytes_safe ? names_safe : bytes_safe;
             const long left = i < safe ? (long)tape.ops[i].n : left_of(i, length, rest, seed);
             if (left >= 0)
                 apply(&image, &tape.ops[i], (size_t)left);
