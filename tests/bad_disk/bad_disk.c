@@ -5,8 +5,8 @@
  * BAD_DISK_FOLDER  the folder; it and the paths the program uses are absolute
  * BAD_DISK_CALLS   which calls count, of: write sync cut open name read (empty: all but read)
  * BAD_DISK_ERROR   ENOSPC, EIO, EROFS; or SHORT: the n-th write writes half of its bytes, and
- *                  those after it fail with ENOSPC where the fault is for good
- * and NTH, FOR_GOOD, REPORT as in fault_plan.h.
+ *                  those after it that are to fail do with ENOSPC
+ * and NTH, COUNT, REPORT as in fault_plan.h.
  */
 #include <dlfcn.h>
 #include <errno.h>

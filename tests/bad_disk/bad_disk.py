@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""bad_disk.py SHEAF LIBRARIES MODEL [--quick] [--only PART] [--seed N]
+"""bad_disk.py SHEAF LIBRARIES MODEL [--quick] [--only PART] [--broker HOST:PORT] [--seed N]
 
 Every call on the disk fails in turn, and allocations likewise, once and for good, under `sheaf
 run`; after each the exit code, the database and the answers are judged, and a run without
 faults must finish the work. LIBRARIES is the build folder with bad_disk.so. --quick tries a
-sample. PART: disk, memory, places, self. Prints its figure last and exits 0 only when nothing
-was lost.
+sample. PART: self, disk, cache, memory, places, topics (these with --broker only). Prints its
+figure last and exits 0 only when nothing was lost.
 """
 import argparse
 import concurrent.futures
@@ -16,7 +16,9 @@ import tempfile
 import time
 
 from places import places
+from planted import planted
 from rig import Rig, Tally
+from topics import topics
 
 EX_SOFTWARE, EX_IOERR = 70, 74
 # Error, calls that count, the codes it may end with.
@@ -36,6 +38,8 @@ def each(tries, threads):
 def count_calls(rig, name, **settings):
     place = rig.new_place("count")
     ended = rig.run(place, preload=(name, "skip_naps"), **settings)
+    if ended.code != 0:
+        raise SystemExit(f"the program fails without faults: {ended.talk}")
     return int(ended.report["calls"])
 
 
@@ -52,24 +56,42 @@ def disk(rig, tally, args, draw):
                 tries.append((lambda n, error, calls, for_good: rig.try_fault(
                     tally, f"{error} {calls} {n} {'for good' if for_good else 'once'}",
                     DISK_CODES, preload=PATIENT, BAD_DISK_NTH=n, BAD_DISK_ERROR=error,
-                    BAD_DISK_CALLS=calls, BAD_DISK_FOR_GOOD=for_good),
+                    BAD_DISK_CALLS=calls, BAD_DISK_COUNT=1 - for_good),
                     n, error, calls, for_good))
     each(tries, args.threads)
 
 
+def cache(rig, tally, args, draw):
+    """The KV files are a cache: only a folder that cannot be had at start is an error."""
+    def settings(place):
+        return {"BAD_DISK_FOLDER": f"{place}/kv"}, ["--kv-disk", f"{place}/kv",
+                                                    "--kv-disk-min-tokens", "32"]
+    n_calls = count_calls(rig, "bad_disk", in_place=settings) + 3
+    tries = [(n, for_good) for n in range(1, n_calls + 1) for for_good in (0, 1)]
+    each([(lambda n, for_good: rig.try_fault(
+        tally, f"KV files, call {n} {'for good' if for_good else 'once'}", DISK_CODES,
+        in_place=settings, preload=PATIENT, BAD_DISK_NTH=n, BAD_DISK_COUNT=1 - for_good,
+        BAD_DISK_CALLS="write sync cut open name read", BAD_DISK_ERROR="EIO"), n, for_good)
+        for n, for_good in (draw.sample(tries, 4) if args.quick else tries)], args.threads)
+
+
 def memory(rig, tally, args, draw):
+    """The first ones are the command line's and the database's, one by one."""
     n_calls = count_calls(rig, "bad_memory")
-    first = 5 if args.quick else args.allocations
-    later = min(n_calls - first, 8 if args.quick else args.allocations)
-    chosen = list(range(1, first + 1)) + sorted(draw.sample(range(first + 1, n_calls), later))
+    first = range(1, 1 + (24 if args.quick else args.allocations))
+    later = draw.sample(range(first.stop, n_calls), 6 if args.quick else args.allocations)
+    tries = [(n, for_good) for n in [*first, *sorted(later)] for for_good in (0, 1)
+             if not (args.quick and for_good and n in first)]
     each([(lambda n, for_good: rig.try_fault(
         tally, f"allocation {n} {'and all after' if for_good else 'once'}", MEMORY_CODES,
-        preload=("bad_memory", "skip_naps"), BAD_MEMORY_NTH=n, BAD_MEMORY_FOR_GOOD=for_good),
-        n, for_good) for n in chosen for for_good in (0, 1)], args.threads)
-    print(f"{n_calls} allocations; the first {first} and {later} others tried", flush=True)
+        preload=("bad_memory", "skip_naps"), BAD_MEMORY_NTH=n, BAD_MEMORY_COUNT=1 - for_good),
+        n, for_good) for n, for_good in tries], args.threads)
+    print(f"{n_calls} allocations; the first {len(first)} and {len(later)} others tried",
+          flush=True)
 
 
-PARTS = {"disk": disk, "memory": memory, "places": places}
+PARTS = {"self": planted, "disk": disk, "cache": cache, "memory": memory, "places": places,
+         "topics": topics}
 
 
 def main():
@@ -79,6 +101,8 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--broker")
+    parser.add_argument("--topics", type=int, default=6)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--allocations", type=int, default=400)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -91,10 +115,11 @@ def main():
         rig = Rig(os.path.realpath(args.sheaf), os.path.realpath(args.model),
                   os.path.realpath(args.libraries), os.path.realpath(folder))
         for name, part in PARTS.items():
-            if args.only in (None, name):
+            if args.only in (None, name) and (name != "topics" or args.broker):
                 before = time.monotonic()
                 part(rig, tally, args, draw)
                 print(f"{name}: {time.monotonic() - before:.0f} s, {tally}", flush=True)
+    print(", ".join(f"{n} ended with {code}" for code, n in tally.codes.items()))
     print(tally)
     sys.exit(0 if tally.is_clean() else 1)
 

@@ -18,15 +18,16 @@ static const char *setting(const char *prefix, const char *name)
 void fault_plan_read(struct fault_plan *plan, const char *prefix)
 {
     plan->nth = strtol(setting(prefix, "NTH"), NULL, 10);
-    plan->for_good = strcmp(setting(prefix, "FOR_GOOD"), "1") == 0;
+    const char *count = setting(prefix, "COUNT");
+    plan->count = *count ? strtol(count, NULL, 10) : 1;
     snprintf(plan->report, sizeof plan->report, "%s", setting(prefix, "REPORT"));
 }
 
 bool fault_plan_strikes(struct fault_plan *plan, const char *call, const char *object)
 {
     const long nth = atomic_fetch_add(&plan->calls, 1) + 1;
-    const bool strikes =
-        plan->nth > 0 && (nth == plan->nth || (plan->for_good && nth > plan->nth));
+    const bool strikes = plan->nth > 0 && nth >= plan->nth &&
+                         (plan->count == 0 || nth < plan->nth + plan->count);
     if (strikes && atomic_fetch_add(&plan->failed, 1) == 0)
         snprintf(plan->first, sizeof plan->first, "%s %s", call, object);
     return strikes;

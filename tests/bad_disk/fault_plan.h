@@ -2,9 +2,9 @@
  * What the preloaded libraries here share: which call fails, counted over all threads from the
  * moment the library is loaded, and a report of it.
  *
- * PREFIX_NTH       the call that fails, from 1; 0 or unset: none, only count
- * PREFIX_FOR_GOOD  1: and every later one
- * PREFIX_REPORT    a file that gets "calls N\nfailed N\nfirst WHAT\n" when the program exits
+ * PREFIX_NTH     the call that fails, from 1; 0 or unset: none, only count
+ * PREFIX_COUNT   how many fail from it on; unset: one, 0: all
+ * PREFIX_REPORT  a file that gets "calls N\nfailed N\nfirst WHAT\n" when the program exits
  */
 #ifndef SHEAF_TESTS_FAULT_PLAN_H
 #define SHEAF_TESTS_FAULT_PLAN_H
@@ -15,8 +15,7 @@
 enum { FAULT_TEXT_BYTES = 256 };
 
 struct fault_plan {
-    long nth;
-    bool for_good;
+    long nth, count;
     _Atomic long calls, failed;
     char first[FAULT_TEXT_BYTES]; /* what failed first; written by the thread that met it */
     char report[FAULT_TEXT_BYTES];

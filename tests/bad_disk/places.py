@@ -21,8 +21,8 @@ LIMITS_KIB_QUICK = (24, 300)
 @contextlib.contextmanager
 def small_disk(place, kib):
     """A file system of its own at the place; None where it cannot be made."""
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=700", "tmpfs", place],
-                          check=False, stderr=subprocess.DEVNULL).returncode == 0
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=700", "tmpfs",
+                           place], check=False, stderr=subprocess.DEVNULL).returncode == 0
     try:
         yield place if made else None
     finally:
@@ -76,7 +76,7 @@ def full(rig, tally, args, say):
                     os.unlink(filler)
                 stored = rig.judge_wreck(tally, case, place, ended, codes)
                 rig.judge_resumed(tally, case, place, stored)
-                tally.count(2, 1)
+                tally.count(2, 1, ended.code)
     if not retries:
         tally.blame("lost", "full", "no run met a full disk in its middle")
     return say(f"space came back {retries} times to a run that waited for it")
@@ -104,7 +104,7 @@ def limited(rig, tally, args, say):
                 codes = {0, EX_IOERR}
             stored = rig.judge_wreck(tally, case, place, ended, codes)
             rig.judge_resumed(tally, case, place, stored)
-            tally.count(2, 1)
+            tally.count(2, 1, ended.code)
     if not retries:
         tally.blame("lost", "limited", "no run met a limit in its middle")
     say(f"a limit was lifted {retries} times while a run waited")
@@ -123,7 +123,7 @@ def forbidden(rig, tally, _args, say):
     for what in ("", "x.db", "out.jsonl"):
         place = rig.new_place("forbidden")
         case = f"read-only: {what or 'the folder'}"
-        stopped = rig.run(place, preload=PATIENT, BAD_DISK_NTH=200, BAD_DISK_FOR_GOOD=1,
+        stopped = rig.run(place, preload=PATIENT, BAD_DISK_NTH=200, BAD_DISK_COUNT=0,
                           BAD_DISK_ERROR="EIO") if what else None
         if stopped is not None:
             rig.judge_code(tally, case, stopped, {EX_IOERR})
@@ -137,7 +137,7 @@ def forbidden(rig, tally, _args, say):
             tally.blame("code", case, f"does not say what is wrong: {ended.talk}")
         stored = rig.judge_wreck(tally, case, place, ended, {EX_IOERR})
         rig.judge_resumed(tally, case, place, stored)
-        tally.count(2, 1)
+        tally.count(2, 1, ended.code)
     say("a read-only folder, database and answers' file")
 
 
@@ -154,7 +154,7 @@ def full_stdout(rig, tally, _args, say):
     if stored.published:
         tally.blame("lost", "-o - to /dev/full", "marked as written and written nowhere")
     rig.judge_resumed(tally, "-o - to /dev/full", place, stored)
-    tally.count(2, 1)
+    tally.count(2, 1, ended.code)
     say("answers to /dev/full")
 
 

@@ -17,7 +17,7 @@ RUN_S_MAX = 120
 LINES = 30
 
 
-def write_jobs(path, n=LINES):
+def write_jobs(path, n):
     documents = [f"Mill {d} was built in {1700 + d} by the river. " * 2 for d in range(5)]
     with open(path, "w", encoding="utf-8") as out:
         for i in range(n):
@@ -53,14 +53,16 @@ class Tally:
         self.lock = threading.Lock()
         self.runs = self.faults = 0
         self.wrong = collections.Counter(lost=0, twice=0, database=0, code=0)
+        self.codes = collections.Counter()
 
     def blame(self, kind, case, text, n=1):
         with self.lock:
             self.wrong[kind] += n
             print(f"{kind}: {case}: {text}", flush=True)
 
-    def count(self, runs, faults):
+    def count(self, runs, faults, code):
         with self.lock:
+            self.codes[code] += 1
             self.runs += runs
             self.faults += faults
 
@@ -105,17 +107,17 @@ def read_store(path, scratch):
 
 
 class Rig:
-    def __init__(self, sheaf, model, libraries, folder):
+    def __init__(self, sheaf, model, libraries, folder, n_jobs=LINES):
         self.sheaf, self.model, self.libraries = sheaf, model, libraries
         self.folder = folder
         self.jobs = os.path.join(folder, "jobs.jsonl")
-        write_jobs(self.jobs)
+        write_jobs(self.jobs, n_jobs)
         clean = self.new_place("clean")
         ended = self.run(clean)
         if ended.code != 0:
             raise SystemExit(f"the program fails without faults: {ended.talk}")
         self.wanted = dict(map(answer_of, whole_lines(f"{clean}/out.jsonl")))
-        assert len(self.wanted) == LINES
+        assert len(self.wanted) == n_jobs
 
     def new_place(self, name):
         place = os.path.join(self.folder, name)
@@ -136,7 +138,12 @@ class Rig:
                 "BAD_DISK_REPORT": f"{place}.report", "BAD_MEMORY_REPORT": f"{place}.report",
                 "LD_PRELOAD": ":".join(f"{self.libraries}/{name}.so" for name in preload)}
 
-    def run(self, place, *options, preload=(), before=None, **settings):
+    def run(self, place, preload=(), before=None, in_place=None, **settings):
+        """in_place(place) gives further settings and options that depend on it."""
+        options = []
+        if in_place:
+            more, options = in_place(place)
+            settings.update(more)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{place}.report")
         done = subprocess.run(self.command(place, *options), stdin=subprocess.DEVNULL,
@@ -211,11 +218,11 @@ class Rig:
         if now.published != self.wanted.keys():
             tally.blame("lost", case, "the database does not hold every answer as delivered")
 
-    def try_fault(self, tally, case, codes, *options, **settings):
+    def try_fault(self, tally, case, codes, **settings):
         """One fault and the run after it. A fault beyond the last call is none."""
         place = self.new_place(f"place-{threading.get_ident()}")
-        ended = self.run(place, *options, **settings)
+        ended = self.run(place, **settings)
         case = f"{case} ({ended.report.get('first', 'no report')})"
         stored = self.judge_wreck(tally, case, place, ended, codes)
         self.judge_resumed(tally, case, place, stored)
-        tally.count(2, int(ended.report.get("failed", "1")) > 0)
+        tally.count(2, int(ended.report.get("failed", "1")) > 0, ended.code)

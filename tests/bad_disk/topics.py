@@ -1,28 +1,21 @@
-#!/usr/bin/env python3
-"""kafka.py BROKER SHEAF LIBRARIES MODEL [--faults N] [--seed N]
+"""A bad disk under `sheaf work`, in one database after another, for good and for a while.
 
-The disk fails for good under `sheaf work`, at calls drawn by chance, in one database after
-another. No answer may be published that the database does not hold, the worker ends with exit
-code 74, and the next start answers the rest: each job once, as without faults. The reader is
-kcat. Prints its figure last.
+No answer may be published that the database does not hold. For good, the worker ends with exit
+code 74, and the next start answers the rest; after a while it goes on by itself: each job once,
+as without faults. The reader is kcat.
 """
-import argparse
-import collections
 import os
-import random
 import signal
 import subprocess
-import sys
-import tempfile
-import time
 
-from rig import Ended, Rig, Tally, read_store
+from rig import Ended, Rig, read_store
 
 EX_IOERR = 74
 WAIT_S = 120
 QUICK = ("session.timeout.ms=2000", "heartbeat.interval.ms=300", "message.timeout.ms=2500",
          "transaction.timeout.ms=3000")
 CALLS = "write sync cut"
+JOBS = 400 # several transactions
 
 
 class Topic:
@@ -38,7 +31,7 @@ class Topic:
         return ["-b", self.broker, "--topic", self.name, "--results-topic",
                 f"{self.name}.results"]
 
-    def work(self, preload=(), **settings):
+    def work(self, preload=(), ends_patience=False, **settings):
         """A worker that meets a bad disk waits minutes for a better one; two signals say that
         there will be none."""
         command = [self.rig.sheaf, "work", "--model", self.rig.model, "--group", self.name,
@@ -52,7 +45,7 @@ class Topic:
         for line in process.stderr:
             lines.append(line.rstrip("\n"))
             n_tries += "trying again" in line
-            if "trying again" in line and n_tries in (2, 3):
+            if ends_patience and "trying again" in line and n_tries in (2, 3):
                 process.send_signal(signal.SIGTERM)
         return Ended(process.wait(WAIT_S), "\n".join(lines), self.rig.report(self.place))
 
@@ -63,11 +56,12 @@ class Topic:
         return done.stdout.splitlines()
 
 
-def try_fault(tally, topic, n, error):
-    case = f"{error} for good from call {n} on, {topic.name}"
-    ended = topic.work(preload=("bad_disk",), BAD_DISK_NTH=n, BAD_DISK_FOR_GOOD=1,
-                       BAD_DISK_ERROR=error, BAD_DISK_CALLS=CALLS)
-    topic.rig.judge_code(tally, case, ended, {0, EX_IOERR})
+def try_fault(tally, topic, n, count, error):
+    how_long = f"for {count} calls" if count else "for good"
+    case = f"{error} {how_long} from call {n} on, {topic.name}"
+    ended = topic.work(preload=("bad_disk",), ends_patience=count == 0, BAD_DISK_NTH=n,
+                       BAD_DISK_COUNT=count, BAD_DISK_ERROR=error, BAD_DISK_CALLS=CALLS)
+    topic.rig.judge_code(tally, case, ended, {0, EX_IOERR} if count == 0 else {0})
     verdict, stored = read_store(f"{topic.place}/x.db", f"{topic.place}.scratch")
     if verdict != "ok":
         tally.blame("database", case, verdict)
@@ -84,35 +78,22 @@ def try_fault(tally, topic, n, error):
     forgotten = set(stored.lines.values()) - set(now.lines.values())
     if forgotten:
         tally.blame("lost", case, f"stored and then forgotten: {forgotten}", len(forgotten))
-    tally.count(2, ended.code != 0)
+    tally.count(2, ended.report.get("failed") != "0", ended.code)
     return len(published)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    for name in ("broker", "sheaf", "libraries", "model"):
-        parser.add_argument(name)
-    parser.add_argument("--faults", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    args = parser.parse_args()
-    print(f"seed {args.seed}", flush=True)
-    draw = random.Random(args.seed)
-    tally, by_call = Tally(), collections.OrderedDict()
-    with tempfile.TemporaryDirectory() as folder:
-        rig = Rig(os.path.realpath(args.sheaf), os.path.realpath(args.model),
-                  os.path.realpath(args.libraries), os.path.realpath(folder))
-        without = Topic(rig, args.broker, f"disk-{args.seed}").work(preload=("bad_disk",),
-                                                                   BAD_DISK_CALLS=CALLS)
-        n_calls = int(without.report["calls"])
-        for i in range(args.faults):
-            n = n_calls * (i + 1) // (args.faults + 1) + draw.randrange(20)
-            topic = Topic(rig, args.broker, f"disk-{args.seed}-{i}")
-            by_call[n] = try_fault(tally, topic, n, draw.choice(("EIO", "ENOSPC")))
-    print("published before the fault, by call: " +
-          ", ".join(f"{n}: {published}" for n, published in by_call.items()))
-    print(tally)
-    sys.exit(0 if tally.is_clean() else 1)
-
-
-if __name__ == "__main__":
-    main()
+def topics(rig, tally, args, draw):
+    """At calls spread over the work."""
+    folder = os.path.join(rig.folder, "topics")
+    os.mkdir(folder)
+    rig = Rig(rig.sheaf, rig.model, rig.libraries, folder, JOBS)
+    name = f"disk-{args.seed}"
+    without = Topic(rig, args.broker, name).work(preload=("bad_disk",), BAD_DISK_CALLS=CALLS)
+    n_calls = int(without.report["calls"])
+    published = []
+    for i in range(args.topics):
+        n = n_calls * (i + 1) // (args.topics + 1) + draw.randrange(20)
+        topic = Topic(rig, args.broker, f"{name}-{i}")
+        error = draw.choice(("EIO", "ENOSPC"))
+        published.append(f"{n}: {try_fault(tally, topic, n, (0, 0, 6)[i % 3], error)}")
+    print(f"of {n_calls} calls; published at the fault, by call: {', '.join(published)}")
