@@ -11,6 +11,7 @@ import argparse
 import concurrent.futures
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -21,8 +22,9 @@ from rig import Rig, Tally
 from topics import topics
 
 EX_SOFTWARE, EX_IOERR = 70, 74
-# Error, calls that count, the codes it may end with.
-DISK = [("ENOSPC", ""), ("EIO", ""), ("EROFS", ""), ("SHORT", "write"), ("EIO", "read")]
+# Error, calls that count, and of how many calls one is tried: the others share their paths.
+DISK = [("ENOSPC", "", 1), ("EIO", "", 1), ("EIO", "read", 1), ("EROFS", "", 3),
+        ("SHORT", "write", 3)]
 DISK_CODES = {0, EX_IOERR}
 MEMORY_CODES = {0, EX_SOFTWARE}
 PATIENT = ("bad_disk", "skip_naps")
@@ -31,8 +33,11 @@ PATIENT = ("bad_disk", "skip_naps")
 def each(tries, threads):
     """Runs the calls, a few at a time; an error in one ends the rest."""
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        for done in concurrent.futures.as_completed([pool.submit(*call) for call in tries]):
-            done.result()
+        try:
+            for done in concurrent.futures.as_completed([pool.submit(*call) for call in tries]):
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def count_calls(rig, name, **settings):
@@ -46,10 +51,10 @@ def count_calls(rig, name, **settings):
 def disk(rig, tally, args, draw):
     """A run counts its calls anew each time, a few more or less: the loop goes past the end."""
     tries = []
-    for error, calls in DISK:
+    for error, calls, one_of in DISK:
         n_calls = count_calls(rig, "bad_disk", BAD_DISK_CALLS=calls) + 3
         for for_good in (0, 1):
-            chosen = range(1, n_calls + 1)
+            chosen = range(draw.randint(1, one_of), n_calls + 1, one_of)
             if args.quick:
                 chosen = sorted(draw.sample(chosen, 3))
             for n in chosen:
@@ -104,10 +109,11 @@ def main():
     parser.add_argument("--broker")
     parser.add_argument("--topics", type=int, default=6)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--allocations", type=int, default=400)
+    parser.add_argument("--allocations", type=int, default=250)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) # nothing is left behind
     draw = random.Random(args.seed)
     tally = Tally()
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
