@@ -37,7 +37,7 @@ def other_answer(lines):
 # What is done, what the program would have said, and the kind of blame.
 PLANTS = [
     (lambda place: rewrite(place, lambda lines: lines[1:]), WELL, "lost"),
-    (lambda place: rewrite(place, lambda lines: lines[1:]), Ended(EX_IOERR, "why", {}), "lost"),
+    (lambda place: rewrite(place, lambda lines: lines[1:]), Ended(EX_IOERR, "why; so", {}), "lost"),
     (lambda place: rewrite(place, other_answer), WELL, "lost"),
     (lambda place: rewrite(place, lambda lines: lines + lines[:1]), WELL, "twice"),
     (scribble, WELL, "database"),
@@ -45,6 +45,7 @@ PLANTS = [
     (lambda place: None, Ended(-11, "", {}), "code"),
     (lambda place: None, Ended(3, "why", {}), "code"),
     (lambda place: None, Ended(EX_IOERR, "", {}), "code"),
+    (lambda place: None, Ended(EX_IOERR, "why", {}), "code"),
 ]
 
 

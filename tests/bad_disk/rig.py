@@ -14,6 +14,8 @@ import subprocess
 import threading
 
 RUN_S_MAX = 120
+# What the last sentence has, by exit code: what is short, or what to do.
+ADVICE = {70: "memory", 74: "; "}
 LINES = 30
 
 
@@ -184,8 +186,8 @@ class Rig:
             tally.blame("code", case, f"ended by {name}: {ended.talk[-400:]}")
         elif ended.code not in codes:
             tally.blame("code", case, f"exit code {ended.code}: {said}")
-        elif ended.code != 0 and not said:
-            tally.blame("code", case, f"exit code {ended.code} without a word")
+        elif ADVICE.get(ended.code, "") not in said or (ended.code != 0 and not said):
+            tally.blame("code", case, f"exit code {ended.code} without what to do: {said}")
 
     def judge_wreck(self, tally, case, place, ended, codes):
         """Right after the fault. Returns what the database holds then."""

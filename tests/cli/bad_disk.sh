@@ -6,7 +6,7 @@ model=$CLI_TESTS/../golden/tiny/tiny-llama-q4_0.gguf
 it 'loses no answer and gives none twice, whatever call on the disk or allocation fails'
 run python3 "$bad_disk" "$SHEAF" "$libraries" "$model" --quick
 code_is 0
-out_has 'wrecks planted, 9 seen'
+out_has '10 wrecks planted, 10 seen'
 out_has ' 0 lost, 0 twice, 0 bad databases, 0 wrong exit codes$'
 
 it 'says what to do when a file cannot be made, or may not grow'

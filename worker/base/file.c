@@ -49,7 +49,8 @@ int file_read_at(int fd, uint64_t offset, void *out, size_t bytes, struct err *e
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return ERR_SET(e, ERR_IO, "cannot be read: %s", strerror(errno));
+            return ERR_SET(e, ERR_IO, "cannot be read: %s%s", strerror(errno),
+                           err_advice(errno));
         if (n == 0)
             return ERR_SET(e, ERR_IO, "became shorter while it was read; is it still fetched?");
         done += (size_t)n;

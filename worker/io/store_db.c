@@ -122,9 +122,6 @@ static unsigned flags_of(int primary)
     }
 }
 
-/* SQLite does not keep the errno of a commit. */
-#define UNKNOWN_CAUSE "; look into the kernel's log, and at the limit of file sizes (ulimit -f)"
-
 /* The errno that stands behind a failure, or would; 0: none. */
 static int cause_of(sqlite3 *db, int primary)
 {
@@ -137,6 +134,23 @@ static int cause_of(sqlite3 *db, int primary)
     }
 }
 
+static const char *advice_for(int primary, int cause)
+{
+    switch (primary) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return "; it or its disk is damaged: keep it, start with another database";
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return "; another program holds it: end that one";
+    case SQLITE_IOERR: /* SQLite does not keep the errno of a commit */
+        if (cause == 0)
+            return "; look into the kernel's log, and at the limit of file sizes (ulimit -f)";
+        break;
+    default: break;
+    }
+    return err_advice(cause);
+}
+
 int store_fail(struct store *s, struct err *e, const char *what)
 {
     const int extended = s->db ? sqlite3_extended_errcode(s->db) : SQLITE_NOMEM;
@@ -146,8 +160,7 @@ int store_fail(struct store *s, struct err *e, const char *what)
     const int cause = s->db ? cause_of(s->db, primary) : 0;
     return ERR_SET_FLAGS(e, code, flags_of(primary), "%s: cannot %s: %s (SQLite %d%s%s)%s",
                          s->path, what, message, extended, cause ? ", " : "",
-                         cause ? strerror(cause) : "",
-                         primary == SQLITE_IOERR && !cause ? UNKNOWN_CAUSE : err_advice(cause));
+                         cause ? strerror(cause) : "", advice_for(primary, cause));
 }
 
 int store_exec(struct store *s, const char *sql, const char *what, struct err *e)
