@@ -328,8 +328,9 @@ static int parse_pass(struct parser *p, int argc, char **argv, bool files_only, 
             if (id == OPT_CONFIG)
                 TRY(settings_load_file(&p->cli->settings, optarg, e));
         } else if (apply_option(p->cli, id, c, e) != 0) {
-            e->code = ERR_USAGE; /* wrong on the command line, not in a file */
-            return ERR_USAGE;
+            if (e->code != ERR_NOMEM)
+                e->code = ERR_USAGE; /* wrong on the command line, not in a file */
+            return e->code;
         }
     }
     p->cli->args = (const char *const *)(argv + optind);
@@ -406,12 +407,14 @@ static int run_command(struct cli *cli, int argc, char **argv)
             log_set_level(LOG_ERROR);
         code = cli->command->run(cli, &e);
         if (code <= EXIT_SOME_FAILED && (fflush(stdout) != 0 || ferror(stdout))) {
-            ERR_SET(&e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+            ERR_SET(&e, ERR_IO, "cannot write to standard output: %s%s", strerror(errno),
+                    err_advice(errno));
             code = EX_IOERR;
         }
     }
     if (e.code != 0)
-        log_error("%s", e.text);
+        log_error("%s%s", e.text,
+                  e.code == ERR_NOMEM ? "; free some memory and start again" : "");
     settings_fini(&cli->settings);
     return code;
 }

@@ -1,10 +1,21 @@
 /*
  * The command line: one table row per subcommand, common options, settings as flags.
  *
- * stdout is data, stderr is talk. Exit codes: 0 done; 1 done, but some jobs failed; 2 usage;
- * the rest as in sysexits.h: 65 bad input data, 66 no input, 69 a service is not there, 70 a
- * bug or a lack of memory, 74 the operating system failed a read or write, 75 try again later,
- * 78 a setting is wrong.
+ * stdout is data, stderr is talk. Exit codes, those from 65 on as in sysexits.h:
+ *
+ *     0   done
+ *     1   done, but some jobs failed
+ *     2   the command line is wrong
+ *     65  an input is broken (a model, a file), or more than there is room for
+ *     66  an input is not there
+ *     69  Kafka is not there, or refuses
+ *     70  a lack of memory, or a bug
+ *     74  a disk or the database failed, also after minutes of patience; what is stored is safe
+ *     75  not now: another process owns it, it belongs to another run, or it was stopped early
+ *     78  a setting is wrong
+ *
+ * After 69, 70, 74 and 75 the same command, once the cause is gone, goes on where it was: no
+ * answer is lost, none is given twice.
  */
 #ifndef SHEAF_CLI_H
 #define SHEAF_CLI_H

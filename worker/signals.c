@@ -21,9 +21,10 @@ void signals_install(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    /* A reader that went away, or a limit of file sizes, is a write error, not a death. */
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigaction(SIGPIPE, &ignore,
-              NULL); /* a reader that went away is a write error, not a death */
+    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL);
 }
 
 int signals_received(void)

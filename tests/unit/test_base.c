@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <errno.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -24,6 +25,22 @@ static void first_error_wins(void **state)
     err_prefix(&e, "line %d", 7);
     assert_string_equal(e.text, "line 7: first 1");
     assert_int_equal(ERR_SET(NULL, ERR_IO, "nobody listens"), ERR_IO);
+}
+
+/* What a bad disk answers with, and a path that is wrong. */
+static void a_bad_place_gets_its_own_advice(void **state)
+{
+    static const int errors[] = {ENOENT, ENOSPC, EDQUOT, EFBIG, EIO, EROFS, EACCES, EMFILE};
+    enum { N = sizeof errors / sizeof errors[0] };
+    (void)state;
+    for (size_t i = 0; i < N; i++) {
+        const char *advice = err_advice(errors[i]);
+        assert_int_equal(strncmp(advice, "; ", 2), 0);
+        for (size_t j = 0; j < i; j++)
+            assert_string_not_equal(advice, err_advice(errors[j]));
+    }
+    assert_string_equal(err_advice(EPERM), err_advice(EACCES));
+    assert_string_equal(err_advice(0), "");
 }
 
 static void buffer_grows_and_hands_over(void **state)
@@ -80,6 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_error_wins),
+        cmocka_unit_test(a_bad_place_gets_its_own_advice),
         cmocka_unit_test(buffer_grows_and_hands_over),
         cmocka_unit_test(queue_is_bounded_and_ordered),
         cmocka_unit_test(draws_depend_on_every_word),

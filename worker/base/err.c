@@ -1,5 +1,6 @@
 #include "base/err.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,5 +61,22 @@ const char *err_name(int code)
     case ERR_CANCELLED: return "cancelled";
     case ERR_USAGE: return "usage";
     default: return "unknown";
+    }
+}
+
+const char *err_advice(int error)
+{
+    switch (error) {
+    case ENOENT: return "; is the path right?";
+    case ENOSPC: return "; make room there";
+    case EDQUOT: return "; make room, or have the quota raised";
+    case EFBIG: return "; raise the limit of file sizes (ulimit -f)";
+    case EIO: return "; the disk fails: look into the kernel's log";
+    case EROFS:
+        return "; it is on a read-only file system: mount it anew, or name another place";
+    case EACCES:
+    case EPERM: return "; let this user use it, or name another place";
+    case EMFILE: return "; raise the limit of open files (ulimit -n)";
+    default: return "";
     }
 }

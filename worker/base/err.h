@@ -58,6 +58,10 @@ void err_clear(struct err *e);
 /* A short stable name for a code: "format", "io", ... */
 const char *err_name(int code);
 
+/* What a person can do about an errno of a file or folder: "; make room there", to be put
+ * behind a sentence about it; "" when there is no more to say. */
+const char *err_advice(int error);
+
 /* Sets the error and yields its code: return ERR_SET(e, ERR_IO, "cannot open %s", path); */
 #define ERR_SET(e, code, ...) err_set((e), (code), 0, __FILE__, __LINE__, __VA_ARGS__)
 #define ERR_SET_FLAGS(e, code, flags, ...)                                                     \

@@ -30,8 +30,8 @@ int file_open(const char *path, const char *wanted, int *fd, size_t *size, struc
 {
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (opened < 0)
-        return ERR_SET(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: cannot be opened: %s",
-                       path, strerror(errno));
+        return ERR_SET(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: cannot be opened: %s%s",
+                       path, strerror(errno), err_advice(errno));
     const int code = check_ordinary(opened, path, wanted, size, e);
     if (code != 0) {
         close(opened);
@@ -49,7 +49,8 @@ int file_read_at(int fd, uint64_t offset, void *out, size_t bytes, struct err *e
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return ERR_SET(e, ERR_IO, "cannot be read: %s", strerror(errno));
+            return ERR_SET(e, ERR_IO, "cannot be read: %s%s", strerror(errno),
+                           err_advice(errno));
         if (n == 0)
             return ERR_SET(e, ERR_IO, "became shorter while it was read; is it still fetched?");
         done += (size_t)n;
@@ -113,7 +114,8 @@ int file_replace_begin(const char *path, struct file_replacement *r, struct err 
     const int cause = r->path ? errno : ENOMEM;
     forget(r);
     return ERR_SET(e, cause == ENOMEM ? ERR_NOMEM : ERR_IO,
-                   "%s: no file can be made in its folder: %s", path, strerror(cause));
+                   "%s: no file can be made in its folder: %s%s", path, strerror(cause),
+                   err_advice(cause));
 }
 
 int file_replace_write(struct file_replacement *r, const void *bytes, size_t length,
@@ -121,7 +123,8 @@ int file_replace_write(struct file_replacement *r, const void *bytes, size_t len
 {
     if (file_write_all(r->fd, bytes, length) == 0)
         return 0;
-    return ERR_SET(e, ERR_IO, "%s: cannot be written: %s", r->path, strerror(errno));
+    return ERR_SET(e, ERR_IO, "%s: cannot be written: %s%s", r->path, strerror(errno),
+                   err_advice(errno));
 }
 
 /* So that the new name, too, outlives a power cut. Not every file system can. */
@@ -141,8 +144,8 @@ static void sync_folder(const char *path)
 int file_replace_commit(struct file_replacement *r, struct err *e)
 {
     if (fsync(r->fd) != 0 || rename(r->temporary, r->path) != 0) {
-        const int code =
-            ERR_SET(e, ERR_IO, "%s: cannot be written: %s", r->path, strerror(errno));
+        const int code = ERR_SET(e, ERR_IO, "%s: cannot be written: %s%s", r->path,
+                                 strerror(errno), err_advice(errno));
         file_replace_abandon(r);
         return code;
     }

@@ -27,15 +27,17 @@ struct file_sink {
 /* After which failures the same write can succeed later. */
 static unsigned flags_of(int error)
 {
-    return error == ENOSPC || error == EDQUOT || error == EIO || error == EAGAIN ? ERR_RETRY
-                                                                                 : 0;
+    const bool may_pass =
+        error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO || error == EAGAIN;
+    return may_pass ? ERR_RETRY : 0;
 }
 
 static int fail(const struct file_sink *f, const char *what, struct err *e)
 {
     const int error = errno;
-    return ERR_SET_FLAGS(e, ERR_IO, f->is_stdout ? 0 : flags_of(error), "cannot %s %s: %s",
-                         what, f->is_stdout ? "stdout" : f->path, strerror(error));
+    return ERR_SET_FLAGS(e, ERR_IO, f->is_stdout ? 0 : flags_of(error), "cannot %s %s: %s%s",
+                         what, f->is_stdout ? "stdout" : f->path, strerror(error),
+                         err_advice(error));
 }
 
 static int cut(struct file_sink *f, struct err *e)
@@ -199,7 +201,8 @@ static int open_output(struct file_sink *f, const char *path, bool overwrite, st
     struct stat st;
     f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
     if (f->fd < 0)
-        return ERR_SET(e, ERR_IO, "cannot open %s: %s", path, strerror(errno));
+        return ERR_SET(e, ERR_IO, "cannot open %s: %s%s", path, strerror(errno),
+                       err_advice(errno));
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return ERR_SET(e, ERR_INVALID, "%s is not a regular file; - is stdout", path);
     if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)

@@ -35,8 +35,8 @@ static int open_input(struct file_source *f, struct err *e)
     struct stat st;
     f->fd = strcmp(f->path, "-") == 0 ? STDIN_FILENO : open(f->path, O_RDONLY | O_CLOEXEC);
     if (f->fd < 0)
-        return ERR_SET(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s: %s",
-                       f->path, strerror(errno));
+        return ERR_SET(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s: %s%s",
+                       f->path, strerror(errno), err_advice(errno));
     if (fstat(f->fd, &st) != 0)
         return ERR_SET(e, ERR_IO, "cannot look at %s: %s", f->path, strerror(errno));
     if (S_ISDIR(st.st_mode))
@@ -87,7 +87,8 @@ static int refill(struct file_source *f, struct err *e)
         got = read(f->fd, f->chunk, sizeof f->chunk);
     while (got < 0 && errno == EINTR);
     if (got < 0)
-        return ERR_SET(e, ERR_IO, "cannot read %s: %s", f->path, strerror(errno));
+        return ERR_SET(e, ERR_IO, "cannot read %s: %s%s", f->path, strerror(errno),
+                       err_advice(errno));
     f->chunk_at = 0;
     f->chunk_end = (size_t)got;
     f->bytes_read += got;

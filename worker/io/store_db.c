@@ -136,18 +136,45 @@ static unsigned flags_of(int primary)
     }
 }
 
+/* The errno that stands behind a failure, or would; 0: none. */
+static int cause_of(sqlite3 *db, int primary)
+{
+    switch (primary) {
+    case SQLITE_FULL: return ENOSPC;
+    case SQLITE_READONLY: return EACCES;
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN: return sqlite3_system_errno(db);
+    default: return 0;
+    }
+}
+
+static const char *advice_for(int primary, int cause)
+{
+    switch (primary) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return "; it or its disk is damaged: keep it, start with another database";
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return "; another program holds it: end that one";
+    case SQLITE_IOERR: /* SQLite does not keep the errno of a commit */
+        if (cause == 0)
+            return "; look into the kernel's log, and at the limit of file sizes (ulimit -f)";
+        break;
+    default: break;
+    }
+    return err_advice(cause);
+}
+
 int store_fail(struct store *s, struct err *e, const char *what)
 {
     const int extended = s->db ? sqlite3_extended_errcode(s->db) : SQLITE_NOMEM;
     const int primary = extended & 0xff;
     const int code = primary == SQLITE_NOMEM ? ERR_NOMEM : ERR_DB;
     const char *message = s->db ? sqlite3_errmsg(s->db) : "out of memory";
-    const int system = s->db && (primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN)
-                           ? sqlite3_system_errno(s->db)
-                           : 0;
-    return ERR_SET_FLAGS(e, code, flags_of(primary), "%s: cannot %s: %s (SQLite %d%s%s)",
-                         s->path, what, message, extended, system ? ", " : "",
-                         system ? strerror(system) : "");
+    const int cause = s->db ? cause_of(s->db, primary) : 0;
+    return ERR_SET_FLAGS(e, code, flags_of(primary), "%s: cannot %s: %s (SQLite %d%s%s)%s",
+                         s->path, what, message, extended, cause ? ", " : "",
+                         cause ? strerror(cause) : "", advice_for(primary, cause));
 }
 
 int store_exec(struct store *s, const char *sql, const char *what, struct err *e)

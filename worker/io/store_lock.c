@@ -50,11 +50,12 @@ static int try_lock(const char *path, const char *db_path, bool *existed, int *f
     if (*fd < 0 && errno == ENOENT && *existed)
         return 0;
     if (*fd < 0)
-        return ERR_SET(e, ERR_IO, "cannot open %s: %s", path, strerror(errno));
+        return ERR_SET(e, ERR_IO, "cannot open %s: %s%s", path, strerror(errno),
+                       err_advice(errno));
     if (flock(*fd, LOCK_EX | LOCK_NB) != 0) {
-        const int code = errno == EWOULDBLOCK
-                             ? refuse(*fd, db_path, e)
-                             : ERR_SET(e, ERR_IO, "cannot lock %s: %s", path, strerror(errno));
+        const int code = errno == EWOULDBLOCK ? refuse(*fd, db_path, e)
+                                              : ERR_SET(e, ERR_IO, "cannot lock %s: %s%s", path,
+                                                        strerror(errno), err_advice(errno));
         close(*fd);
         *fd = -1;
         return code;
@@ -71,7 +72,8 @@ static int write_pid(int fd, const char *path, struct err *e)
     char text[LOCK_TEXT_BYTES];
     const int length = snprintf(text, sizeof text, "%ld\n", (long)getpid());
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)length, 0) != length)
-        return ERR_SET(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        return ERR_SET(e, ERR_IO, "cannot write %s: %s%s", path, strerror(errno),
+                       err_advice(errno));
     return 0;
 }
 

@@ -31,11 +31,8 @@ extern const unsigned char schema_sql_0005_delivery[];
 extern const unsigned char schema_sql_views[];
 
 static const unsigned char *const migrations[STORE_SCHEMA_VERSION] = {
-    schema_sql_0001_initial,
-    schema_sql_0002_prefixes,
-    schema_sql_0003_experiments,
-    schema_sql_0004_drafts,
-    schema_sql_0005_delivery,
+    schema_sql_0001_initial, schema_sql_0002_prefixes, schema_sql_0003_experiments,
+    schema_sql_0004_drafts,  schema_sql_0005_delivery,
 };
 
 static int create_private(const char *path, struct err *e)
@@ -44,7 +41,8 @@ static int create_private(const char *path, struct err *e)
     if (fd < 0 && errno == EEXIST)
         return 0;
     if (fd < 0)
-        return ERR_SET(e, ERR_IO, "cannot create %s: %s", path, strerror(errno));
+        return ERR_SET(e, ERR_IO, "cannot create %s: %s%s", path, strerror(errno),
+                       err_advice(errno));
     close(fd);
     return 0;
 }
