@@ -110,6 +110,7 @@ static int tokenize_chat(const struct answer_context *ctx, struct job *job, stru
     struct prompt prompt = {0};
     int rc = prompt_build(job, &prompt, e);
     if (rc == 0) {
+        free(job->prefix_group); /* of an attempt that failed */
         job->prefix_group = strdup(prompt.group);
         rc = job->prefix_group ? render_and_encode(ctx, &prompt, job, e)
                                : ERR_SET(e, ERR_NOMEM, "no memory for a prompt");
@@ -135,8 +136,9 @@ static int tokenize_prompt(const struct answer_context *ctx, struct job *job, st
 
 int answer_tokenize(const struct answer_context *ctx, struct job *job, struct err *e)
 {
-    ASSERT(job->error.status == 0 && !job->tokens);
-    TRY(tokenize_prompt(ctx, job, e));
+    ASSERT(job->error.status == 0);
+    if (!job->tokens)
+        TRY(tokenize_prompt(ctx, job, e));
     TRY(encode_prediction(ctx, job, e));
     job_free_prediction_text(job);
     return 0;
@@ -251,7 +253,8 @@ static void set_reason(struct result *r, const struct seq_result *s)
         r->finish_reason = "length";
         reason = "context_window";
         break;
-    case FINISH_CANCELLED: reason = "cancelled"; break;
+    case FINISH_CANCELLED:
+    case FINISH_NOMEM: reason = "cancelled"; break; /* neither becomes a result */
     }
     snprintf(r->stop_reason, sizeof r->stop_reason, "%s", reason);
     if (s->reason == FINISH_STOP && s->stop_index < 0)

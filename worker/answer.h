@@ -24,7 +24,8 @@ int answer_context_init(struct answer_context *ctx, const struct model *m,
                         const struct settings *settings, const char *worker_id, struct err *e);
 
 /* Fills job->tokens, job->prefix_group and, where it can be of use, job->prediction_tokens.
- * What is wrong with the job itself is set as job->error; a failure is ERR_NOMEM. */
+ * What is wrong with the job itself is set as job->error; a failure is ERR_NOMEM, after which
+ * it may be called again. */
 int answer_tokenize(const struct answer_context *ctx, struct job *job, struct err *e);
 
 /* The stop strings and biases are borrowed from the job; scratch for the biases is *bias,
