@@ -46,6 +46,8 @@ class Run:
 
     def begin(self, fault=None, guards_off=None, *flags):
         env = dict(os.environ)
+        for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):  # a crash is to be a crash
+            env[name] = env.get(name, "") + ":handle_segv=0:handle_abort=0"
         for name, value in (("SHEAF_FAULT_AT", fault), ("SHEAF_GUARDS_OFF", guards_off)):
             env.pop(name, None)
             if value:
