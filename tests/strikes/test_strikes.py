@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""test_strikes.py PROGRAM   What becomes of a job that breaks its worker and of its
-neighbours. PROGRAM is sheaf_breakable; the faults are those of worker/base/fault.h."""
+"""test_strikes.py PROGRAM [BROKER]   What becomes of a job that breaks its worker and of its
+neighbours. PROGRAM is sheaf_breakable; the faults are those of worker/base/fault.h. With a
+broker also over a topic; kcat reads the results."""
 import concurrent.futures
 import errno
 import json
@@ -14,6 +15,7 @@ import time
 import unittest
 
 PROGRAM = ""
+BROKER = ""
 MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                      "../golden/tiny/tiny-llama-q4_1.gguf")
 N_JOBS = 10
@@ -44,6 +46,11 @@ class Run:
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
+    def command(self, flags):
+        return [PROGRAM, "run", "-i", self.path("in.jsonl"), "-o", self.path("out.jsonl"),
+                "--db", self.path("jobs.db"), "--model", MODEL, "--threads", "1",
+                "--chat-template", "chatml", *flags]
+
     def begin(self, fault=None, guards_off=None, *flags):
         env = dict(os.environ)
         for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):  # a crash is to be a crash
@@ -52,11 +59,8 @@ class Run:
             env.pop(name, None)
             if value:
                 env[name] = value
-        command = [PROGRAM, "run", "-i", self.path("in.jsonl"), "-o", self.path("out.jsonl"),
-                   "--db", self.path("jobs.db"), "--model", MODEL, "--threads", "1",
-                   "--chat-template", "chatml", *flags]
         with open(self.path("log"), "a", encoding="utf-8") as log:
-            return subprocess.Popen(command, env=env, stderr=log)
+            return subprocess.Popen(self.command(flags), env=env, stderr=log)
 
     def start(self, fault=None, guards_off=None, *flags):
         return self.begin(fault, guards_off, *flags).wait()
@@ -90,6 +94,31 @@ class Run:
             time.sleep(0.02)
 
 
+class TopicRun(Run):
+    """The same jobs in a topic; the results are those that a reader of the results sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.topic = f"strikes-{os.getpid()}-{time.monotonic_ns()}"
+        subprocess.run([PROGRAM, "submit", "-q", "-i", self.path("in.jsonl"), "-b", BROKER,
+                        "-t", self.topic], check=True)
+
+    def command(self, flags):
+        return [PROGRAM, "work", "-b", BROKER, "-t", self.topic, "--results-topic",
+                self.topic + ".results", "-G", self.topic, "--db", self.path("jobs.db"),
+                "--documents-topic", "", "--model", MODEL, "--threads", "1",
+                "--chat-template", "chatml", "--exit-when-empty",
+                "-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=300",
+                *flags]
+
+    def results(self):
+        with open(self.path("out.jsonl"), "wb") as out:
+            subprocess.run(["kcat", "-b", BROKER, "-t", self.topic + ".results", "-C", "-e",
+                            "-q", "-X", "isolation.level=read_committed"], stdout=out,
+                           check=True)
+        return super().results()
+
+
 def said(results, without=()):
     """What the answers say: their bytes, not their times."""
     return {k: (r["status"], r["answer"], r["finish_reason"], r["stop_reason"],
@@ -103,7 +132,7 @@ def undisturbed(max_tokens=12):
     return said(run.results())
 
 
-class Strikes(unittest.TestCase):
+class StrikesCase(unittest.TestCase):
     def check_one_error(self, run, code, neighbours=None):
         results = run.results()
         self.assertEqual(len(results), N_JOBS)
@@ -115,6 +144,8 @@ class Strikes(unittest.TestCase):
         self.assertFalse(os.path.exists(run.path("jobs.db-running")))
         return results[BAD]["error"]
 
+
+class Strikes(StrikesCase):
     def check_crash(self, fault, number, restarts=3, *flags):
         run = Run()
         codes = run.start_until_done(fault, restarts + 3, None, *flags)
@@ -258,6 +289,34 @@ class Strikes(unittest.TestCase):
                 self.assertEqual(said(run.results()), undisturbed())
 
 
+class StrikesOnATopic(StrikesCase):
+    """Those whose ways differ from a file's."""
+
+    def setUp(self):
+        if not BROKER:
+            self.skipTest("no broker was given")
+
+    def test_poison_has_one_error_result_and_does_not_come_again(self):
+        run = TopicRun()
+        codes = run.start_until_done(f"step:{BAD}:segv", 6)
+        self.assertEqual(codes[:-1], [-signal.SIGSEGV] * 3)
+        self.check_one_error(run, "poison_crash")
+        run.start()
+        self.assertEqual(len(run.results()), N_JOBS)
+        self.assertEqual(run.rows("SELECT count(*), count(DISTINCT partition * 1000 + offset) "
+                                  "FROM jobs"),
+                         [(N_JOBS, N_JOBS)])
+
+    def test_retried_jobs_hold_their_offsets_until_they_are_answered(self):
+        for at in ("parse", "submit"):
+            with self.subTest(at):
+                run = TopicRun()
+                self.assertEqual(run.start(f"{at}:{BAD}:fail3"), 0)
+                self.assertEqual(said(run.results()), undisturbed())
+
+
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
+    if len(sys.argv) > 1 and ":" in sys.argv[1]:
+        BROKER = sys.argv.pop(1)
     unittest.main(verbosity=2)
