@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "job_record.h"
 
 enum job_dialect { DIALECT_NATIVE, DIALECT_OPENAI_CHAT, DIALECT_OPENAI_COMPLETION };
 
@@ -107,9 +108,10 @@ struct job {
     int64_t priority;
     int64_t deadline_us; /* wall; 0 = none */
 
-    char *warnings;          /* unknown or ignored fields, comma separated; or NULL */
-    char payload_sha256[65]; /* of the input bytes */
-    struct job_error error;  /* set when the job is already known to be bad */
+    char *warnings;           /* unknown or ignored fields, comma separated; or NULL */
+    char payload_sha256[65];  /* of the input bytes */
+    struct job_error error;   /* set when the job is already known to be bad */
+    struct job_record record; /* all zero: it came from a file */
 
     /* Filled by later stages. */
     int64_t attempts;    /* that came to nothing so far */
@@ -126,6 +128,7 @@ struct job {
     size_t slot;           /* its number among the jobs in the engine */
     struct job *next;      /* in the list that it waits in */
     int64_t wait_until_us; /* monotonic; likewise */
+    bool is_unread;        /* the input could not be read yet: it is in record, or here */
     char *unparsed;        /* the input, of a job that could not be read yet; or NULL */
     size_t unparsed_length;
 };

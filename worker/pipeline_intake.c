@@ -11,17 +11,32 @@
 #include "job_parse.h"
 #include "pipeline_int.h"
 
+/* An id beside the bytes that is too long is none. */
 static int take_custom_id(const struct transport_input *in, struct job *job, struct err *e)
 {
-    if (job->has_custom_id || !in->custom_id || !*in->custom_id)
+    if (job->has_custom_id || !in->custom_id || !*in->custom_id ||
+        strlen(in->custom_id) > JOB_ID_BYTES_MAX)
         return 0;
-    char *id = strndup(in->custom_id, JOB_ID_BYTES_MAX);
+    char *id = strdup(in->custom_id);
     if (!id)
         return ERR_SET(e, ERR_NOMEM, "no memory for a job");
     free(job->custom_id);
     job->custom_id = id;
     job->has_custom_id = true;
     return 0;
+}
+
+/* The bytes go with the job: a dead letter repeats them. */
+static void keep_record(const struct transport_input *in, struct job *job)
+{
+    if (!in->bytes) {
+        job->error = (struct job_error){0};
+        job_fail(job, 400, "null_value", "", "the record has no value, so it is no job");
+    }
+    if (!in->record)
+        return;
+    job->record = *in->record;
+    *in->record = (struct job_record){0};
 }
 
 static int check_unique(struct pipeline *p, struct job *job, struct err *e)
@@ -46,8 +61,10 @@ static int pass_known(struct pipeline *p, struct job *job, bool *known, struct e
     bool published = false;
     stages_lap(&p->intake_laps, STAGE_PARSE);
     pthread_mutex_lock(&p->o->store->lock);
-    const int rc =
+    int rc =
         store_find(p->o->store->store, &job->source, job->payload_sha256, &line, &published, e);
+    if (rc == 0 && line && !published) /* its dead letter is to be made */
+        rc = store_find_error(p->o->store->store, &job->source, &job->error, e);
     pthread_mutex_unlock(&p->o->store->lock);
     stages_lap(&p->intake_laps, STAGE_LOOKUP);
     TRY(rc);
@@ -171,6 +188,11 @@ static void set_deadline(const struct pipeline *p, struct job *job)
         job->deadline_us = clock_wall_us() + deadline_s * 1000000;
 }
 
+static const char *bytes_of(const struct transport_input *in)
+{
+    return in->bytes ? in->bytes : "";
+}
+
 static int parse(const struct pipeline *p, const struct transport_input *in,
                  const char *payload_sha256, struct job **job, struct err *e)
 {
@@ -178,9 +200,9 @@ static int parse(const struct pipeline *p, const struct transport_input *in,
     const struct job_parse_options options = {.strict = s->strict,
                                               .max_tokens_default = s->max_tokens,
                                               .payload_sha256 = payload_sha256};
-    if (FAULT_AT("parse", in->bytes, in->length))
+    if (FAULT_AT("parse", bytes_of(in), in->length))
         return ERR_SET(e, ERR_NOMEM, "no memory, as was asked for");
-    TRY(job_parse(in->bytes, in->length, &in->source, &options, job, e));
+    TRY(job_parse(bytes_of(in), in->length, &in->source, &options, job, e));
     const int rc = take_custom_id(in, *job, e);
     if (rc != 0) {
         job_free(*job);
@@ -200,6 +222,7 @@ static int read_job(struct pipeline *p, const struct transport_input *in,
         TRY(parse(p, in, payload_sha256, job, e));
     else if (!(*job = job_unparsed(&in->source, payload_sha256, NULL, 0)))
         return ERR_SET(e, ERR_NOMEM, "no memory for a job");
+    keep_record(in, *job);
     if (suspicion.verdict >= VERDICT_POISON)
         suspects_refuse(*job, &suspicion);
     (*job)->is_suspect = suspicion.verdict == VERDICT_ALONE;
@@ -214,7 +237,8 @@ static int read_job(struct pipeline *p, const struct transport_input *in,
 static int postpone_input(struct pipeline *p, const struct transport_input *in,
                           const char *payload_sha256, const struct err *why, struct err *e)
 {
-    struct job *job = job_unparsed(&in->source, payload_sha256, in->bytes, in->length);
+    const char *bytes = in->record ? NULL : bytes_of(in);
+    struct job *job = job_unparsed(&in->source, payload_sha256, bytes, in->length);
     if (!job)
         return ERR_SET(e, ERR_NOMEM, "no memory to keep an input of %zu bytes", in->length);
     struct err lost = {0};
@@ -222,6 +246,11 @@ static int postpone_input(struct pipeline *p, const struct transport_input *in,
         job_free(job);
         return ERR_SET(e, lost.code, "%s", lost.text);
     }
+    if (in->record) {
+        job->record = *in->record;
+        *in->record = (struct job_record){0};
+    }
+    job->is_unread = true;
     return pipeline_postpone(p, &p->intake_retry, job, why, e);
 }
 
@@ -230,7 +259,7 @@ static int take_input(struct pipeline *p, const struct transport_input *in, stru
     struct job *job = NULL;
     struct err why = {0};
     char sha256[SHA256_HEX_BYTES];
-    TRY(sha256_hex(in->bytes, in->length, sha256, e));
+    TRY(sha256_hex(bytes_of(in), in->length, sha256, e));
     running_put(p->o->running, RUNNING_INTAKE, &in->source, sha256);
     atomic_fetch_add(&p->taken, 1);
     return read_job(p, in, sha256, &job, &why) == 0 ? admit(p, job, e)
@@ -239,11 +268,13 @@ static int take_input(struct pipeline *p, const struct transport_input *in, stru
 
 static int retry_input(struct pipeline *p, struct job *kept, struct err *e)
 {
+    const bool has_record = !kept->unparsed;
     const struct transport_input in = {
-        .bytes = kept->unparsed,
-        .length = kept->unparsed_length,
+        .bytes = has_record ? kept->record.value : kept->unparsed,
+        .length = has_record ? kept->record.value_length : kept->unparsed_length,
         .source = kept->source,
         .custom_id = kept->has_custom_id ? kept->custom_id : NULL,
+        .record = has_record ? &kept->record : NULL,
     };
     struct job *job = NULL;
     struct err why = {0};
@@ -261,7 +292,7 @@ static int retry_failed(struct pipeline *p, struct err *e)
     if (!job)
         return 0;
     running_put(p->o->running, RUNNING_INTAKE, &job->source, job->payload_sha256);
-    return job->unparsed ? retry_input(p, job, e) : prepare(p, job, e);
+    return job->is_unread ? retry_input(p, job, e) : prepare(p, job, e);
 }
 
 static int take_one(struct pipeline *p, struct err *e)
@@ -293,6 +324,16 @@ static int take_or_wait(struct pipeline *p, struct err *e)
     return 0;
 }
 
+/* The group is kept waiting by nobody while the last jobs finish, and our membership lives
+ * until their results are published. */
+static void tend_until_delivered(struct pipeline *p)
+{
+    struct err e = {0};
+    while (p->o->transport->tend && !atomic_load(&p->delivered))
+        if (p->o->transport->tend(p->o->transport->ctx, &e) != 0)
+            break;
+}
+
 void *pipeline_intake_main(void *arg)
 {
     struct pipeline *p = arg;
@@ -311,5 +352,7 @@ void *pipeline_intake_main(void *arg)
     parked_fini(&p->parked); /* unanswered and unsettled */
     retry_drop(&p->intake_retry);
     queue_shut(p->admitted);
+    sem_post(&p->intake_ended);
+    tend_until_delivered(p);
     return NULL;
 }

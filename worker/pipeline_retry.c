@@ -46,6 +46,7 @@ static int give_up(struct pipeline *p, struct job *job, const struct err *why, s
     job_fail(job, 503, "attempts_exhausted", "",
              "%lld attempts came to nothing; the last: %.300s", (long long)job->attempts,
              why->text);
+    job->attempts--; /* the last one is what is answered now */
     const int rc = push(p, job, NULL, e);
     if (rc != 0)
         job_free(job);

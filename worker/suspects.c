@@ -148,4 +148,5 @@ void suspects_refuse(struct job *job, const struct suspicion *suspicion)
              "the worker crashed %lld times while it worked on this job, and was killed %lld "
              "times; the job is not tried again",
              (long long)suspicion->strikes, (long long)suspicion->deaths);
+    job->attempts = suspicion->strikes + suspicion->deaths - 1; /* but for the last */
 }
