@@ -118,6 +118,14 @@ class TopicRun(Run):
                            check=True)
         return super().results()
 
+    def dead_letters(self):
+        """Of each its headers and its bytes."""
+        out = subprocess.run(["kcat", "-b", BROKER, "-t", self.topic + ".dlq", "-C", "-e", "-q",
+                              "-X", "isolation.level=read_committed", "-f", "%h\n%s\n"],
+                             stdout=subprocess.PIPE, check=True, text=True).stdout.split("\n")
+        return [(dict(h.split("=", 1) for h in headers.split(",") if "=" in h), value)
+                for headers, value in zip(out[::2], out[1::2])]
+
 
 def said(results, without=()):
     """What the answers say: their bytes, not their times."""
@@ -301,11 +309,25 @@ class StrikesOnATopic(StrikesCase):
         codes = run.start_until_done(f"step:{BAD}:segv", 6)
         self.assertEqual(codes[:-1], [-signal.SIGSEGV] * 3)
         self.check_one_error(run, "poison_crash")
+        self.check_dead_letter(run, "poison_crash", 3)
         run.start()
         self.assertEqual(len(run.results()), N_JOBS)
         self.assertEqual(run.rows("SELECT count(*), count(DISTINCT partition * 1000 + offset) "
                                   "FROM jobs"),
                          [(N_JOBS, N_JOBS)])
+
+    def check_dead_letter(self, run, code, attempts):
+        with open(run.path("in.jsonl"), encoding="utf-8") as lines:
+            (line,) = [line.rstrip("\n") for line in lines if f'"{BAD}"' in line]
+        ((headers, value),) = run.dead_letters()
+        self.assertEqual(value, line)
+        self.assertEqual(headers["sheaf.error.code"], code)
+        self.assertEqual(headers["sheaf.error.attempts"], str(attempts))
+
+    def test_a_job_that_was_never_read_leaves_its_bytes_as_a_dead_letter(self):
+        run = TopicRun()
+        self.assertEqual(run.start(f"parse:{BAD}:fail5"), 1)
+        self.check_dead_letter(run, "attempts_exhausted", 5)
 
     def test_retried_jobs_hold_their_offsets_until_they_are_answered(self):
         for at in ("parse", "submit"):
