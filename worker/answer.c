@@ -364,3 +364,27 @@ struct result *answer_failure_take(const struct answer_context *ctx, struct job 
     r->metrics.queue_us = queue_us_of(job);
     return r;
 }
+
+void answer_exhaust(struct job *job, const char *why)
+{
+    job->error = (struct job_error){0};
+    job_fail(job, 503, "attempts_exhausted", "",
+             "%lld attempts came to nothing; the last: %.300s", (long long)job->attempts, why);
+    job->attempts--; /* the last one is what is answered now */
+}
+
+void answer_withdraw(struct result *r, const char *why)
+{
+    answer_exhaust(r->job, why);
+    free(r->text);
+    free(r->drafts);
+    r->text = NULL;
+    r->text_length = 0;
+    r->drafts = NULL;
+    r->n_drafts = 0;
+    r->finish_reason = NULL;
+    r->stop_reason[0] = '\0';
+    r->status = RESULT_FAILED;
+    r->error = r->job->error;
+    r->metrics = (struct result_metrics){.queue_us = r->metrics.queue_us};
+}

@@ -39,6 +39,12 @@ struct result *answer_result_take(const struct answer_context *ctx, struct job *
 /* A result for a job that never reached the engine: job->error says why. */
 struct result *answer_failure_take(const struct answer_context *ctx, struct job *job);
 
+/* The result is given up for the error attempts_exhausted, of which why is the reason. */
+void answer_withdraw(struct result *r, const char *why);
+
+/* The error of a job that was tried so often, as job->attempts says. */
+void answer_exhaust(struct job *job, const char *why);
+
 /* What engine_check refused, as the job's error. */
 void answer_refuse(struct job *job, const struct err *e);
 

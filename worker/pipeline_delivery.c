@@ -63,20 +63,29 @@ static bool gather(struct pipeline *p, struct batch *batch)
     return batch->n > 0;
 }
 
+static char *line_of(struct pipeline *p, const struct result *r)
+{
+    const struct job *job = r->job;
+    struct buf line = {0};
+    char *text = NULL;
+    running_put(p->o->running, RUNNING_DELIVERY, &job->source, job->payload_sha256);
+    if (!FAULT_AT("emit", job->custom_id, strlen(job->custom_id)) &&
+        result_emit(r, &line, NULL) == 0)
+        text = buf_take(&line);
+    buf_fini(&line);
+    running_clear(p->o->running, RUNNING_DELIVERY);
+    return text;
+}
+
+/* A line that never finds memory gives way to an error, which needs less. */
 static int emit_one(struct pipeline *p, struct outcome *outcome, struct err *e)
 {
-    const struct job *job = outcome->result->job;
-    struct buf line = {0};
-    running_put(p->o->running, RUNNING_DELIVERY, &job->source, job->payload_sha256);
-    if (FAULT_AT("emit", job->custom_id, strlen(job->custom_id)))
-        return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory, as was asked for");
-    const int rc = result_emit(outcome->result, &line, e);
-    outcome->line = buf_take(&line);
-    running_clear(p->o->running, RUNNING_DELIVERY);
-    if (rc == 0 && outcome->line)
+    struct result *r = outcome->result;
+    outcome->line = line_of(p, r);
+    if (outcome->line)
         return 0;
-    free(outcome->line);
-    outcome->line = NULL;
+    if (++r->job->attempts >= RETRY_ATTEMPTS_MAX)
+        answer_withdraw(r, "no memory for a result line");
     return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory for a result line");
 }
 

@@ -42,11 +42,7 @@ static int push(struct pipeline *p, struct job *job, const struct seq_result *s,
 
 static int give_up(struct pipeline *p, struct job *job, const struct err *why, struct err *e)
 {
-    job->error = (struct job_error){0};
-    job_fail(job, 503, "attempts_exhausted", "",
-             "%lld attempts came to nothing; the last: %.300s", (long long)job->attempts,
-             why->text);
-    job->attempts--; /* the last one is what is answered now */
+    answer_exhaust(job, why->text);
     const int rc = push(p, job, NULL, e);
     if (rc != 0)
         job_free(job);
