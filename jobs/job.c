@@ -1,8 +1,12 @@
 #include "job.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "jobs_int.h"
 
 static void free_messages(struct job *job)
 {
@@ -31,6 +35,39 @@ static void free_params(struct job_params *params)
     free(params->bias);
 }
 
+char *job_place_name(const struct job_source *source)
+{
+    const size_t size = strlen(source->topic) + 64;
+    char *id = malloc(size);
+    if (id && source->is_file)
+        snprintf(id, size, "line-%" PRId64, source->offset);
+    else if (id)
+        snprintf(id, size, "%s-%" PRId32 "-%" PRId64, source->topic, source->partition,
+                 source->offset);
+    return id;
+}
+
+struct job *job_unparsed(const struct job_source *source, const char *sha256, const char *bytes,
+                         size_t length)
+{
+    struct job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    job->source = *source;
+    job->source.topic = strdup(source->topic);
+    job->custom_id = job_place_name(source);
+    job->unparsed = bytes ? malloc(length + 1) : NULL;
+    if (!job->source.topic || !job->custom_id || (bytes && !job->unparsed)) {
+        job_free(job);
+        return NULL;
+    }
+    if (bytes)
+        memcpy(job->unparsed, bytes, length);
+    job->unparsed_length = length;
+    snprintf(job->payload_sha256, sizeof job->payload_sha256, "%s", sha256);
+    return job;
+}
+
 void job_free(struct job *job)
 {
     if (!job)
@@ -54,6 +91,7 @@ void job_free(struct job *job)
     free(job->prefix_group);
     free(job->tokens);
     free(job->prediction_tokens);
+    free(job->unparsed);
     free(job);
 }
 

@@ -122,13 +122,24 @@ struct job {
     size_t n_tokens;
     int32_t *prediction_tokens; /* or NULL: none, or nobody drafts from it */
     size_t n_prediction_tokens;
-    size_t group_jobs;    /* of its group in the window when its turn came */
-    size_t shared_tokens; /* that they share */
+    size_t group_jobs;     /* of its group in the window when its turn came */
+    size_t shared_tokens;  /* that they share */
+    bool is_suspect;       /* of crashing the worker: nothing else runs beside it */
+    size_t slot;           /* its number among the jobs in the engine */
+    struct job *next;      /* in the list that it waits in */
+    int64_t wait_until_us; /* monotonic; likewise */
+    bool is_unread;        /* the input could not be read yet: it is in record, or here */
+    char *unparsed;        /* the input, of a job that could not be read yet; or NULL */
+    size_t unparsed_length;
 };
 
 /* What the job calls the document: its id, else its reference; NULL: neither. */
 const char *job_document_id(const struct job_document *document);
 
+/* The job of an input that is not read now, with a copy of its bytes (NULL: without) and the
+ * name that its place gives it. sha256 is the payload's. NULL: no memory. */
+struct job *job_unparsed(const struct job_source *source, const char *sha256, const char *bytes,
+                         size_t length);
 void job_free(struct job *job);                         /* accepts NULL */
 const char *job_dialect_name(enum job_dialect dialect); /* "native", "openai-chat", ... */
 /* Some document is a reference without its text: no prompt can be built. */

@@ -32,22 +32,6 @@ static int set_id(struct parse *p, const char *bytes, size_t length)
     return 0;
 }
 
-static int set_default_id(struct parse *p)
-{
-    const struct job_source *source = &p->job->source;
-    const size_t size = strlen(source->topic) + 64;
-    char *id = malloc(size);
-    if (!id)
-        return parse_nomem(p);
-    if (source->is_file)
-        snprintf(id, size, "line-%" PRId64, source->offset);
-    else
-        snprintf(id, size, "%s-%" PRId32 "-%" PRId64, source->topic, source->partition,
-                 source->offset);
-    p->job->custom_id = id;
-    return 0;
-}
-
 int parse_custom_id(struct parse *p, const json_t *value)
 {
     if (parse_is_absent(value))
@@ -230,8 +214,13 @@ static int init_job(struct parse *p, const char *bytes, size_t length,
     job->params.temperature = 1;
     job->params.top_p = 1;
     job->params.repetition_penalty = 1;
-    TRY(set_default_id(p));
-    return sha256_hex(bytes, length, job->payload_sha256, p->e);
+    job->custom_id = job_place_name(&job->source);
+    if (!job->custom_id)
+        return parse_nomem(p);
+    if (!p->options->payload_sha256)
+        return sha256_hex(bytes, length, job->payload_sha256, p->e);
+    snprintf(job->payload_sha256, sizeof job->payload_sha256, "%s", p->options->payload_sha256);
+    return 0;
 }
 
 int job_parse(const char *bytes, size_t length, const struct job_source *source,

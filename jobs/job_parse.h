@@ -48,6 +48,7 @@
 struct job_parse_options {
     bool strict;                /* unknown and ignored fields are errors instead of warnings */
     int64_t max_tokens_default; /* 0: leave max_tokens at 0 */
+    const char *payload_sha256; /* of the bytes, where it is known; NULL: it is computed */
 };
 
 /*

@@ -44,6 +44,9 @@ void json_free_text(char *text); /* a text of json_dump_text; accepts NULL */
 void json_watch_begin(void);
 bool json_watch_failed(void);
 
+/* job.c: what a job is called that gives itself no name; NULL: no memory. */
+char *job_place_name(const struct job_source *source);
+
 /* parse_value.c: single values, errors and warnings */
 int parse_nomem(const struct parse *p);
 int parse_fail(struct parse *p, const char *code, const char *path, const char *format, ...)

@@ -110,6 +110,7 @@ static int tokenize_chat(const struct answer_context *ctx, struct job *job, stru
     struct prompt prompt = {0};
     int rc = prompt_build(job, &prompt, e);
     if (rc == 0) {
+        free(job->prefix_group); /* of an attempt that failed */
         job->prefix_group = strdup(prompt.group);
         rc = job->prefix_group ? render_and_encode(ctx, &prompt, job, e)
                                : ERR_SET(e, ERR_NOMEM, "no memory for a prompt");
@@ -135,8 +136,9 @@ static int tokenize_prompt(const struct answer_context *ctx, struct job *job, st
 
 int answer_tokenize(const struct answer_context *ctx, struct job *job, struct err *e)
 {
-    ASSERT(job->error.status == 0 && !job->tokens);
-    TRY(tokenize_prompt(ctx, job, e));
+    ASSERT(job->error.status == 0);
+    if (!job->tokens)
+        TRY(tokenize_prompt(ctx, job, e));
     TRY(encode_prediction(ctx, job, e));
     job_free_prediction_text(job);
     return 0;
@@ -251,7 +253,8 @@ static void set_reason(struct result *r, const struct seq_result *s)
         r->finish_reason = "length";
         reason = "context_window";
         break;
-    case FINISH_CANCELLED: reason = "cancelled"; break;
+    case FINISH_CANCELLED:
+    case FINISH_NOMEM: reason = "cancelled"; break; /* neither becomes a result */
     }
     snprintf(r->stop_reason, sizeof r->stop_reason, "%s", reason);
     if (s->reason == FINISH_STOP && s->stop_index < 0)
@@ -360,4 +363,28 @@ struct result *answer_failure_take(const struct answer_context *ctx, struct job 
         strcmp(job->error.code, "deadline_exceeded") == 0 ? RESULT_EXPIRED : RESULT_FAILED;
     r->metrics.queue_us = queue_us_of(job);
     return r;
+}
+
+void answer_exhaust(struct job *job, const char *why)
+{
+    job->error = (struct job_error){0};
+    job_fail(job, 503, "attempts_exhausted", "",
+             "%lld attempts came to nothing; the last: %.300s", (long long)job->attempts, why);
+    job->attempts--; /* the last one is what is answered now */
+}
+
+void answer_withdraw(struct result *r, const char *why)
+{
+    answer_exhaust(r->job, why);
+    free(r->text);
+    free(r->drafts);
+    r->text = NULL;
+    r->text_length = 0;
+    r->drafts = NULL;
+    r->n_drafts = 0;
+    r->finish_reason = NULL;
+    r->stop_reason[0] = '\0';
+    r->status = RESULT_FAILED;
+    r->error = r->job->error;
+    r->metrics = (struct result_metrics){.queue_us = r->metrics.queue_us};
 }

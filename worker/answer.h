@@ -24,7 +24,8 @@ int answer_context_init(struct answer_context *ctx, const struct model *m,
                         const struct settings *settings, const char *worker_id, struct err *e);
 
 /* Fills job->tokens, job->prefix_group and, where it can be of use, job->prediction_tokens.
- * What is wrong with the job itself is set as job->error; a failure is ERR_NOMEM. */
+ * What is wrong with the job itself is set as job->error; a failure is ERR_NOMEM, after which
+ * it may be called again. */
 int answer_tokenize(const struct answer_context *ctx, struct job *job, struct err *e);
 
 /* The stop strings and biases are borrowed from the job; scratch for the biases is *bias,
@@ -37,6 +38,12 @@ struct result *answer_result_take(const struct answer_context *ctx, struct job *
                                   const struct seq_result *r);
 /* A result for a job that never reached the engine: job->error says why. */
 struct result *answer_failure_take(const struct answer_context *ctx, struct job *job);
+
+/* The result is given up for the error attempts_exhausted, of which why is the reason. */
+void answer_withdraw(struct result *r, const char *why);
+
+/* The error of a job that was tried so often, as job->attempts says. */
+void answer_exhaust(struct job *job, const char *why);
 
 /* What engine_check refused, as the job's error. */
 void answer_refuse(struct job *job, const struct err *e);

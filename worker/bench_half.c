@@ -129,7 +129,7 @@ static int note_step(struct driver *d, const struct engine_counters *before, int
 static int keep_answer(const struct seq_result *r, struct err *e)
 {
     struct bench_answer *a = r->user;
-    char *text = malloc(r->text_bytes + 1);
+    char *text = r->reason == FINISH_NOMEM ? NULL : malloc(r->text_bytes + 1);
     if (!text)
         return ERR_SET(e, ERR_NOMEM, "no memory for an answer");
     memcpy(text, r->text, r->text_bytes);

@@ -130,7 +130,7 @@ const struct command cmd_work = {
         "kv.mb kv.type activations max_tokens seed strict run_id brokers group delivery topic "
         "results_topic dead_letters dlq.headers documents documents_topic documents.mb "
         "documents.wait_s inflight.jobs "
-        "inflight.mb drain.timeout_s "
+        "inflight.mb drain.timeout_s deadline_s watchdog.timeout_s "
         "kv.disk kv.disk_mb kv.disk.min_tokens "
         "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.mb "
         "prefix_cache.evict "

@@ -43,7 +43,6 @@ static bool is_held(const struct transport *t, const struct job *job)
     return !t->holds || t->holds(t->ctx, &job->source);
 }
 
-/* A job that a failure leaves undecided stays. */
 int parked_next(struct parked *p, struct documents *d, const struct transport *t,
                 struct job **job, struct err *e)
 {
@@ -54,12 +53,13 @@ int parked_next(struct parked *p, struct documents *d, const struct transport *t
         struct job *next = p->jobs[p->at];
         const bool held = is_held(t, next);
         bool waits = true;
+        int rc = 0;
         if (held)
-            TRY(documents_resolve(d, next, next->admitted_us, &waits, e));
+            rc = documents_resolve(d, next, next->admitted_us, &waits, e);
         p->jobs[p->at++] = NULL;
-        if (held && !waits) {
+        if (rc != 0 || (held && !waits)) {
             *job = next;
-            return 0;
+            return rc;
         }
         if (held) {
             p->jobs[p->kept++] = next;

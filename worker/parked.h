@@ -25,7 +25,8 @@ struct parked {
 /* Takes the job when it returns 0. */
 int parked_add(struct parked *p, struct job *job, struct err *e);
 /* The next job that waits no more, whole or with an error; NULL: none, and nothing to look at
- * before some time has passed or a document has come. Between two calls others may be added. */
+ * before some time has passed or a document has come. Between two calls others may be added.
+ * A failure hands out the job that it is about. */
 int parked_next(struct parked *p, struct documents *d, const struct transport *t,
                 struct job **job, struct err *e);
 void parked_fini(struct parked *p); /* frees the jobs */

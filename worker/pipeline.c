@@ -1,9 +1,13 @@
 #include "pipeline.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "pipeline_int.h"
 #include "progress.h"
@@ -60,16 +64,6 @@ int pipeline_push_outcome(struct pipeline *p, struct outcome parts, struct err *
     return 0;
 }
 
-int pipeline_push_failure(struct pipeline *p, struct job *job, struct err *e)
-{
-    struct result *r = answer_failure_take(p->o->answers, job);
-    if (!r) {
-        job_free(job);
-        return ERR_SET(e, ERR_NOMEM, "no memory for a result");
-    }
-    return pipeline_push_outcome(p, (struct outcome){.result = r}, e);
-}
-
 void pipeline_check_deadline(struct job *job, int64_t now_wall_us)
 {
     if (job->deadline_us != 0 && now_wall_us > job->deadline_us)
@@ -79,24 +73,56 @@ void pipeline_check_deadline(struct job *job, int64_t now_wall_us)
 
 /* ------------------------------------------------------------------ engine */
 
-/* Takes the job. Intake has asked the engine: what fails here is none of the job's. */
-static int submit(struct pipeline *p, struct job *job, struct err *e)
+static int try_submit(struct pipeline *p, struct job *job, struct err *e)
 {
     struct seq_request req;
     struct logit_bias *bias = NULL;
+    if (FAULT_AT("submit", job->custom_id, strlen(job->custom_id)))
+        return ERR_SET(e, ERR_NOMEM, "no memory, as was asked for");
     int rc = answer_request(p->o->answers, job, &req, &bias, e);
     if (rc == 0)
         rc = engine_submit(p->o->engine, &req, e);
     free(bias);
-    if (rc != 0)
-        job_free(job);
     return rc;
+}
+
+/* Takes the job. Intake has asked the engine: what is wrong with it is none of the job's. */
+static int submit(struct pipeline *p, struct job *job, struct err *e)
+{
+    struct err why = {0};
+    in_work_add(&p->in_work, job);
+    if (try_submit(p, job, &why) == 0)
+        return 0;
+    in_work_remove(&p->in_work, job);
+    return pipeline_postpone(p, &p->engine_retry, job, &why, e);
 }
 
 static bool is_ready(struct pipeline *p)
 {
-    return engine_active(p->o->engine) > 0 ||
+    return engine_active(p->o->engine) > 0 || p->alone.n > 0 ||
            readahead_is_ready(p->window, !queue_is_drained(p->admitted));
+}
+
+static int add_waiting(struct pipeline *p, struct job *job, struct err *e)
+{
+    struct err why = {0};
+    if (job->is_suspect && GUARD("alone")) {
+        alone_add(&p->alone, job);
+        return 0;
+    }
+    const int rc = readahead_add(p->window, job, &why);
+    return rc == 0 ? 0 : pipeline_postpone(p, &p->engine_retry, job, &why, e);
+}
+
+/* Those whose next attempt is due come before new ones. */
+static struct job *next_waiting(struct pipeline *p, int wait_ms)
+{
+    struct job *job = pipeline_retry_next(p, &p->engine_retry);
+    if (!job)
+        job = queue_pop(p->admitted, wait_ms);
+    if (!job && wait_ms > 0 && queue_is_drained(p->admitted) && p->engine_retry.n > 0)
+        nanosleep(&(struct timespec){.tv_nsec = wait_ms * 1000000L}, NULL);
+    return job;
 }
 
 /* Waits for a job only while there is nothing to compute. */
@@ -106,12 +132,12 @@ static int fill_window(struct pipeline *p, struct err *e)
         const bool waits = !is_ready(p);
         if (waits)
             stages_lap(&p->engine_laps, STAGE_WINDOW);
-        struct job *job = queue_pop(p->admitted, waits ? IDLE_MS : 0);
+        struct job *job = next_waiting(p, waits ? IDLE_MS : 0);
         if (waits)
             stages_lap(&p->engine_laps, STAGE_WAIT);
         if (!job)
             return 0;
-        TRY(readahead_add(p->window, job, e));
+        TRY(add_waiting(p, job, e));
     }
     return 0;
 }
@@ -119,40 +145,67 @@ static int fill_window(struct pipeline *p, struct err *e)
 /* Jobs that went to another worker while they waited are dropped. */
 static int submit_next(struct pipeline *p, struct job *job, struct err *e)
 {
-    if (p->o->transport->holds && !p->o->transport->holds(p->o->transport->ctx, &job->source)) {
-        job_free(job);
-        atomic_fetch_sub(&p->taken, 1);
+    if (pipeline_drop_lost(p, job))
         return 0;
-    }
     pipeline_check_deadline(job, clock_wall_us());
-    return job->error.status != 0 ? pipeline_push_failure(p, job, e) : submit(p, job, e);
+    return job->error.status != 0 ? pipeline_answer(p, &p->engine_retry, job, NULL, e)
+                                  : submit(p, job, e);
+}
+
+/* One that may be what crashes the worker takes nothing else down. */
+static int submit_alone(struct pipeline *p, bool others_wait, struct err *e)
+{
+    while (engine_active(p->o->engine) == 0) {
+        struct job *job = alone_next(&p->alone, others_wait);
+        if (!job)
+            return 0;
+        TRY(submit_next(p, job, e));
+    }
+    return 0;
+}
+
+static bool others_wait(const struct pipeline *p)
+{
+    return readahead_length(p->window) > 0;
 }
 
 static int fill_engine(struct pipeline *p, struct err *e)
 {
     TRY(fill_window(p, e));
     struct job *job;
-    while (engine_has_room(p->o->engine) && is_ready(p) && (job = readahead_next(p->window)))
+    TRY(submit_alone(p, others_wait(p), e));
+    while (engine_has_room(p->o->engine) && is_ready(p) &&
+           !alone_has_turn(&p->alone, others_wait(p)) && (job = readahead_next(p->window))) {
+        alone_note_other(&p->alone);
         TRY(submit_next(p, job, e));
+    }
+    return 0;
+}
+
+/* One that was cancelled has an error when its deadline was why; else it is computed again at
+ * the next start, unanswered and unsettled. */
+static int collect_one(struct pipeline *p, const struct seq_result *finished, struct err *e)
+{
+    struct job *job = finished->user;
+    in_work_remove(&p->in_work, job);
+    if (finished->reason == FINISH_NOMEM) {
+        struct err why = {0};
+        ERR_SET(&why, ERR_NOMEM, "no memory for the text of the answer");
+        return pipeline_postpone(p, &p->engine_retry, job, &why, e);
+    }
+    if (finished->reason != FINISH_CANCELLED)
+        return pipeline_answer(p, &p->engine_retry, job, finished, e);
+    if (job->error.status != 0)
+        return pipeline_answer(p, &p->engine_retry, job, NULL, e);
+    job_free(job);
     return 0;
 }
 
 static int collect_finished(struct pipeline *p, struct err *e)
 {
     struct seq_result finished;
-    while (engine_collect(p->o->engine, &finished)) {
-        struct job *job = finished.user;
-        if (finished.reason == FINISH_CANCELLED) {
-            job_free(job); /* unanswered and unsettled: computed again at the next start */
-            continue;
-        }
-        struct result *r = answer_result_take(p->o->answers, job, &finished);
-        if (!r) {
-            job_free(job);
-            return ERR_SET(e, ERR_NOMEM, "no memory for a result");
-        }
-        TRY(pipeline_push_outcome(p, (struct outcome){.result = r}, e));
-    }
+    while (engine_collect(p->o->engine, &finished))
+        TRY(collect_one(p, &finished, e));
     return 0;
 }
 
@@ -164,8 +217,8 @@ static void show_progress(struct pipeline *p, struct progress *progress)
     struct progress_figures f = {
         .done = atomic_load(&p->succeeded) + atomic_load(&p->failed) + atomic_load(&p->known),
         .failed = atomic_load(&p->failed),
-        .running = engine_active(p->o->engine) + readahead_length(p->window) +
-                   queue_length(p->admitted),
+        .running = engine_active(p->o->engine) + readahead_length(p->window) + p->alone.n +
+                   p->engine_retry.n + queue_length(p->admitted),
         .prompt_tokens_computed = c.computed_tokens,
         .completion_tokens = c.generated_tokens,
     };
@@ -179,6 +232,8 @@ static void drop_waiting(struct pipeline *p)
     struct job *job;
     while ((job = queue_pop(p->admitted, 0)) || (job = readahead_next(p->window)))
         job_free(job);
+    alone_drop(&p->alone);
+    retry_drop(&p->engine_retry);
 }
 
 static void obey_signals(struct pipeline *p)
@@ -203,7 +258,17 @@ static void obey_signals(struct pipeline *p)
 static bool is_idle(struct pipeline *p)
 {
     return engine_active(p->o->engine) == 0 && readahead_length(p->window) == 0 &&
-           queue_is_drained(p->admitted);
+           p->alone.n == 0 && p->engine_retry.n == 0 && queue_is_drained(p->admitted);
+}
+
+static int step(struct pipeline *p, bool *worked, struct err *e)
+{
+    in_work_expire(&p->in_work, p->o->engine, clock_wall_us());
+    watchdog_enter(p->watchdog);
+    in_work_fault(&p->in_work);
+    const int rc = engine_step(p->o->engine, worked, e);
+    watchdog_leave(p->watchdog);
+    return rc;
 }
 
 static int engine_loop(struct pipeline *p, struct err *e)
@@ -218,7 +283,7 @@ static int engine_loop(struct pipeline *p, struct err *e)
         stages_lap(&p->engine_laps, STAGE_WINDOW);
         bool worked = false;
         if (rc == 0)
-            rc = engine_step(p->o->engine, &worked, e);
+            rc = step(p, &worked, e);
         stages_lap(&p->engine_laps, STAGE_STEP);
         if (rc == 0)
             rc = collect_finished(p, e);
@@ -289,6 +354,19 @@ static int run_stages(struct pipeline *p, struct err *e)
     return p->o->transport->finish(p->o->transport->ctx, is_whole(p), e);
 }
 
+/* Thread: the watchdog's; the engine's stands still. */
+static void on_stall(void *ctx)
+{
+    struct pipeline *p = ctx;
+    char names[1024];
+    running_describe(p->o->running, names, sizeof names);
+    log_error(
+        "a step of the engine takes longer than %lld s; this worker ends. In the engine: %s",
+        (long long)(p->o->watchdog_us / 1000000), names);
+    running_mark_crashed(p->o->running, RUNNING_ENGINE);
+    raise(SIGABRT);
+}
+
 int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *totals,
                  struct err *e)
 {
@@ -298,9 +376,14 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
     p.admitted = queue_open(o->transport->queue_max);
     p.outcomes = queue_open(o->transport->queue_max + OUTCOMES_MAX);
     int rc = readahead_open(o->answers->settings, o->engine, &p.window, e);
+    alone_init(&p.alone, (size_t)o->answers->settings->batch);
+    p.in_work.running = o->running;
+    p.engine_retry.seed = p.intake_retry.seed = (uint64_t)clock_wall_us() ^ (uint64_t)getpid();
     if (rc == 0 && !(p.admitted && p.outcomes))
         rc = ERR_SET(e, ERR_NOMEM, "no memory for the queues of the pipeline");
     stages_begin(&p.engine_laps, p.stage_us, o->began_us);
+    if (rc == 0)
+        rc = watchdog_open(o->watchdog_us, on_stall, &p, &p.watchdog, e);
     if (rc == 0) {
         rc = run_stages(&p, e);
         free_leftovers(&p);
@@ -316,6 +399,7 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
         .stopped = !is_whole(&p),
     };
     memcpy(totals->stage_us, p.stage_us, sizeof totals->stage_us);
+    watchdog_close(p.watchdog);
     readahead_close(p.window);
     queue_close(p.admitted);
     queue_close(p.outcomes);

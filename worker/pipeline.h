@@ -23,7 +23,9 @@
 #include "advice_sample.h"
 #include "answer.h"
 #include "io/documents.h"
+#include "running.h"
 #include "stages.h"
+#include "suspects.h"
 #include "transport.h"
 
 struct pipeline_options {
@@ -33,7 +35,10 @@ struct pipeline_options {
     struct shared_store *store;
     struct documents *documents; /* that jobs refer to; NULL: none is found */
     const char *run_id;
-    struct advice_sample *sample; /* of the prompts; borrowed, for the intake */
+    const struct suspects *suspects; /* borrowed; NULL: none */
+    struct running *running;         /* borrowed; NULL: nobody writes down what runs */
+    int64_t watchdog_us;             /* of one step of the engine; 0: no limit */
+    struct advice_sample *sample;    /* of the prompts; borrowed, for the intake */
     bool show_progress;
     int64_t drain_us;
     int64_t began_us; /* monotonic: when the worker began to open all this */

@@ -5,7 +5,9 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
+#include "crash_signals.h"
 #include "pipeline_int.h"
 #include "signals.h"
 
@@ -61,19 +63,38 @@ static bool gather(struct pipeline *p, struct batch *batch)
     return batch->n > 0;
 }
 
-static int emit_lines(struct batch *batch, struct err *e)
+static char *line_of(struct pipeline *p, const struct result *r)
 {
-    for (size_t i = 0; i < batch->n; i++) {
-        struct outcome *outcome = batch->items[i];
-        if (!outcome->result)
-            continue;
-        struct buf line = {0};
-        const int rc = result_emit(outcome->result, &line, e);
-        outcome->line = buf_take(&line);
-        TRY(rc);
-        if (!outcome->line)
-            return ERR_SET(e, ERR_NOMEM, "no memory for a result line");
-    }
+    const struct job *job = r->job;
+    struct buf line = {0};
+    char *text = NULL;
+    running_put(p->o->running, RUNNING_DELIVERY, &job->source, job->payload_sha256);
+    if (!FAULT_AT("emit", job->custom_id, strlen(job->custom_id)) &&
+        result_emit(r, &line, NULL) == 0)
+        text = buf_take(&line);
+    buf_fini(&line);
+    running_clear(p->o->running, RUNNING_DELIVERY);
+    return text;
+}
+
+/* A line that never finds memory gives way to an error, which needs less. */
+static int emit_one(struct pipeline *p, struct outcome *outcome, struct err *e)
+{
+    struct result *r = outcome->result;
+    outcome->line = line_of(p, r);
+    if (outcome->line)
+        return 0;
+    if (++r->job->attempts >= RETRY_ATTEMPTS_MAX)
+        answer_withdraw(r, "no memory for a result line");
+    return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory for a result line");
+}
+
+static int emit_lines(struct pipeline *p, void *ctx, struct err *e)
+{
+    const struct batch *batch = ctx;
+    for (size_t i = 0; i < batch->n; i++)
+        if (batch->items[i]->result && !batch->items[i]->line)
+            TRY(emit_one(p, batch->items[i], e));
     return 0;
 }
 
@@ -143,11 +164,13 @@ void *pipeline_delivery_main(void *arg)
     struct batch batch;
     struct laps *laps = &p->delivery_laps;
     stages_begin(laps, p->stage_us, clock_mono_us());
+    crash_signals_name_thread(RUNNING_DELIVERY);
     while (gather(p, &batch)) {
         struct err e = {0};
         stages_lap(laps, STAGE_IDLE);
         /* What was computed is stored and delivered also when another stage has failed. */
-        int rc = atomic_load(&p->delivery_failed) ? ERR_CANCELLED : emit_lines(&batch, &e);
+        int rc = atomic_load(&p->delivery_failed) ? ERR_CANCELLED
+                                                  : with_patience(p, emit_lines, &batch, &e);
         stages_lap(laps, STAGE_EMIT);
         if (rc == 0)
             rc = with_patience(p, store_batch, &batch, &e);

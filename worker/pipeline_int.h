@@ -9,11 +9,15 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
+#include "alone.h"
 #include "base/hash.h"
 #include "base/queue.h"
+#include "in_work.h"
 #include "parked.h"
 #include "pipeline.h"
 #include "readahead.h"
+#include "retry.h"
+#include "watchdog.h"
 
 /* What goes to delivery: a new result, or an input that the store knows already. */
 struct outcome {
@@ -29,7 +33,12 @@ struct pipeline {
     struct queue *outcomes;   /* struct outcome */
     struct hash_set ids;      /* of this run; thread: intake */
     struct parked parked;     /* thread: intake */
-    _Atomic bool stop;        /* intake takes nothing more */
+    struct retry intake_retry;
+    struct retry engine_retry; /* thread: engine, these three */
+    struct alone alone;
+    struct in_work in_work;
+    struct watchdog *watchdog;
+    _Atomic bool stop; /* intake takes nothing more */
     _Atomic bool input_ended;
     sem_t intake_ended; /* posted when intake passes on nothing more */
     _Atomic bool delivery_failed;
@@ -51,8 +60,21 @@ void pipeline_fail(struct pipeline *p, const struct err *why);
 void pipeline_free_outcome(struct outcome *outcome); /* accepts NULL */
 /* Takes the parts whatever happens. */
 int pipeline_push_outcome(struct pipeline *p, struct outcome parts, struct err *e);
-/* Takes the job, whose error is set: its result goes to delivery. */
-int pipeline_push_failure(struct pipeline *p, struct job *job, struct err *e);
+
+/* pipeline_retry.c: one job's failure is not the worker's. retry is the calling stage's own. */
+
+/* Takes the job, of which an attempt came to nothing: it is tried again later, or answered with
+ * attempts_exhausted. What cannot pass is passed on as the worker's failure. */
+int pipeline_postpone(struct pipeline *p, struct retry *retry, struct job *job,
+                      const struct err *why, struct err *e);
+/* Takes the job: its result goes to delivery; s NULL: its error is set. */
+int pipeline_answer(struct pipeline *p, struct retry *retry, struct job *job,
+                    const struct seq_result *s, struct err *e);
+/* A job whose next attempt is due, and that is still this worker's; or NULL. */
+struct job *pipeline_retry_next(struct pipeline *p, struct retry *retry);
+/* Another worker has it by now: frees it. */
+bool pipeline_drop_lost(struct pipeline *p, struct job *job);
+
 /* Sets the job's error when its deadline is over. */
 void pipeline_check_deadline(struct job *job, int64_t now_wall_us);
 

@@ -96,10 +96,8 @@ static int64_t deadline_of(const struct job *job)
 int readahead_add(struct readahead *r, struct job *job, struct err *e)
 {
     struct queued *queued = calloc(1, sizeof *queued);
-    if (!queued) {
-        job_free(job);
+    if (!queued)
         return ERR_SET(e, ERR_NOMEM, "no memory for a job in the window");
-    }
     queued->job = job;
     const struct group_job item = {
         .tokens = job->tokens,
@@ -116,7 +114,7 @@ int readahead_add(struct readahead *r, struct job *job, struct err *e)
     if (rc == 0)
         rc = group_add(r->window, &item, e);
     if (rc != 0) {
-        job_free(release(r, queued));
+        release(r, queued);
         return rc;
     }
     r->added_us = clock_mono_us();

@@ -24,7 +24,7 @@ void readahead_close(struct readahead *r); /* frees the jobs in it; accepts NULL
 bool readahead_has_room(const struct readahead *r);
 size_t readahead_length(const struct readahead *r);
 
-/* Takes the job, also when it fails. ERR_NOMEM only. */
+/* Takes the job when it returns 0. ERR_NOMEM only. */
 int readahead_add(struct readahead *r, struct job *job, struct err *e);
 
 /*

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "cli.h"
+#include "crash_signals.h"
 #include "io/queue_file.h"
 #include "job_parse.h"
 
@@ -263,6 +264,10 @@ int setup_open(struct setup *setup, const struct settings *s, const char *db_pat
     TRY_OUT(rc, setup_engine_options(s, &options, e));
     /* The database first: a wrong path shows before the model is read. */
     TRY_OUT(rc, store_open(db_path, STORE_OWNER, &setup->store.store, e));
+    /* What the process before left is read before anything can crash again. */
+    TRY_OUT(rc, suspects_open(&setup->suspects, db_path, setup->store.store, e));
+    TRY_OUT(rc, running_open(db_path, (size_t)s->batch, &setup->running, e));
+    crash_signals_install(setup->running);
     TRY_OUT(rc, setup_open_model(s, &setup->model, e));
     TRY_OUT(rc, answer_context_init(&setup->answers, setup->model, s, setup->worker_id, e));
     TRY_OUT(rc, setup_open_drafts(s, setup->model, &options, &setup->drafts, e));
@@ -283,6 +288,9 @@ void setup_close(struct setup *setup)
     engine_close(setup->engine);
     setup_close_drafts(&setup->drafts);
     model_close(setup->model);
+    crash_signals_remove();
+    running_close(setup->running);
+    suspects_fini(&setup->suspects);
     store_close(setup->store.store);
     documents_close(setup->documents);
     pthread_mutex_destroy(&setup->store.lock);
@@ -335,6 +343,9 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
         .store = &setup->store,
         .documents = setup->documents,
         .run_id = setup->run_id,
+        .suspects = &setup->suspects,
+        .running = setup->running,
+        .watchdog_us = s->watchdog_s * 1000000,
         .sample = &sample,
         .show_progress = !quiet,
         .drain_us = s->drain_s * 1000000,

@@ -7,7 +7,9 @@
 #include "engine/engine.h"
 #include "io/documents.h"
 #include "pipeline.h"
+#include "running.h"
 #include "setup_drafts.h"
+#include "suspects.h"
 #include "transport.h"
 
 /* The model of the setting, or the demo model that ops/setup fetched; free() it. */
@@ -33,6 +35,8 @@ struct setup {
     struct engine *engine;
     struct answer_context answers;
     struct shared_store store;
+    struct suspects suspects;
+    struct running *running;
     struct documents *documents; /* of setup_open_documents, or NULL; closed with the setup */
     char worker_id[128];         /* host:pid */
     int64_t began_us;            /* opening, by the monotonic clock */

@@ -1,4 +1,5 @@
 /* References of a job resolved from files and folders; documents in bounded memory. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -146,6 +147,27 @@ static void check_error(struct documents *d, const char *ref, int status, const 
         assert_string_equal(job->error.param, "documents[1].ref");
     assert_null(strstr(job->error.message, "secret"));
     job_free(job);
+}
+
+/* Of the system's own: a regular file whose first byte gives EIO. */
+static void a_file_that_cannot_be_read_now_is_no_error_of_the_job(void **state)
+{
+    (void)state;
+    if (access("/proc/self/mem", F_OK) != 0)
+        skip();
+    const struct documents_options o = {.path = "/proc/self", .bytes_max = 1 << 20};
+    struct documents *d = NULL;
+    struct err e = {0};
+    bool waits;
+    assert_int_equal(documents_open(&o, &d, &e), 0);
+    struct job *job = job_of("{\"documents\":[{\"ref\":\"mem\"}],\"question\":\"Q\"}");
+    assert_int_equal(documents_resolve(d, job, 0, &waits, &e), ERR_IO);
+    assert_int_equal(e.flags, ERR_RETRY);
+    assert_non_null(strstr(e.text, "mem"));
+    assert_non_null(strstr(e.text, strerror(EIO)));
+    assert_int_equal(job->error.status, 0);
+    job_free(job);
+    documents_close(d);
 }
 
 static void a_folder_gives_its_own_files_and_nothing_else(void **state)
@@ -388,6 +410,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reference_gives_the_prompt_and_the_group_of_the_text),
+        cmocka_unit_test(a_file_that_cannot_be_read_now_is_no_error_of_the_job),
         cmocka_unit_test(a_folder_gives_its_own_files_and_nothing_else),
         cmocka_unit_test(without_documents_no_reference_is_found),
         cmocka_unit_test(errors_quote_little_of_a_reference),

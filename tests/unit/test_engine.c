@@ -494,6 +494,38 @@ static void idle_prefixes_keep_to_the_bytes_that_they_are_given(void **state)
 
 /* ------------------------------------------------------------------ leaving early */
 
+/* One that runs and one that waits; the others go on as if nothing had been. */
+static void cancelling_one_ends_that_one_only(void **state)
+{
+    (void)state;
+    static size_t users[4] = {0, 1, 2, 3};
+    struct engine *eng = open_engine(2, 8, 12);
+    for (size_t i = 0; i < 4; i++) {
+        struct seq_request req = request(PROMPT, 20);
+        req.user = &users[i];
+        assert_int_equal(engine_submit(eng, &req, NULL), 0);
+    }
+    for (size_t i = 0; i < 8; i++)
+        step(eng);
+    assert_true(engine_cancel(eng, &users[1]));
+    assert_true(engine_cancel(eng, &users[3]));
+    assert_false(engine_cancel(eng, &eng));
+    size_t n_cut[4], n_whole = 0;
+    for (size_t i = 0; i < 4; i++) {
+        const struct ending end = next_ending(eng);
+        const size_t user = *(const size_t *)end.result.user;
+        n_cut[user] = end.n_tokens;
+        assert_int_equal(end.reason, user % 2 ? FINISH_CANCELLED : FINISH_LENGTH);
+        assert_int_equal(end.n_tokens == 20, user % 2 == 0);
+        n_whole += end.reason == FINISH_LENGTH;
+    }
+    assert_int_equal(n_whole, 2);
+    assert_true(n_cut[1] > 0); /* the tokens so far */
+    assert_int_equal(n_cut[3], 0);
+    assert_false(engine_cancel(eng, &users[0]));
+    engine_close(eng);
+}
+
 static void cancelling_ends_running_and_waiting_sequences(void **state)
 {
     (void)state;
@@ -626,6 +658,7 @@ int main(void)
         cmocka_unit_test(idle_prefixes_keep_to_the_bytes_that_they_are_given),
         cmocka_unit_test(without_a_chunk_size_the_engine_measures_one_and_answers_the_same),
         cmocka_unit_test(the_chunk_is_the_smallest_that_is_nearly_as_fast_as_any),
+        cmocka_unit_test(cancelling_one_ends_that_one_only),
         cmocka_unit_test(cancelling_ends_running_and_waiting_sequences),
         cmocka_unit_test(closing_with_active_and_uncollected_sequences_leaks_nothing),
         cmocka_unit_test(counters_and_times_of_all_answers_add_up),

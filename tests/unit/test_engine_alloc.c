@@ -99,6 +99,8 @@ static int open_and_answer(unsigned speculation, struct outcome *out, struct err
             const size_t job = *(const size_t *)r.user;
             memcpy(out->tokens[job], r.tokens, r.n_tokens * sizeof r.tokens[0]);
             out->n_tokens[job] = r.n_tokens;
+            if (r.reason == FINISH_NOMEM)
+                worst = ERR_SET(e, ERR_NOMEM, "an answer was cut");
             continue;
         }
         bool worked;

@@ -6,21 +6,28 @@
  *     CRASH_POINT("stored");          SHEAF_CRASH_AT=stored:3 kills the process here, the third
  *                                     time (kill -9)
  *     if (GUARD("ownership") && ...)  SHEAF_GUARDS_OFF=ownership,... makes it false
+ *     if (FAULT_AT("step", text, n))  SHEAF_FAULT_AT=step:mill:segv crashes here when the text
+ *                                     has "mill" in it; the other kinds are abort, kill, hang,
+ *                                     slow, and fail, fail2, ...: true always, or twice
  */
 #ifndef SHEAF_FAULT_H
 #define SHEAF_FAULT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #ifdef SHEAF_FAULTS
 /* Thread: any. */
 void fault_crash_point(const char *name);
 bool fault_guard_is_on(const char *name);
-#define CRASH_POINT(name) fault_crash_point(name)
-#define GUARD(name)       fault_guard_is_on(name)
+bool fault_at(const char *name, const char *text, size_t length);
+#define CRASH_POINT(name)            fault_crash_point(name)
+#define GUARD(name)                  fault_guard_is_on(name)
+#define FAULT_AT(name, text, length) fault_at(name, text, length)
 #else
-#define CRASH_POINT(name) ((void)0)
-#define GUARD(name)       true
+#define CRASH_POINT(name)            ((void)0)
+#define GUARD(name)                  true
+#define FAULT_AT(name, text, length) ((void)(text), (void)(length), false)
 #endif
 
 #endif

@@ -114,21 +114,33 @@ void engine_unwant(struct engine *eng, struct prefix_path *path)
 
 void engine_cancel_all(struct engine *eng)
 {
-    eng->cancel = true;
+    struct seq *seq;
+    for (size_t i = 0; (seq = sched_at(eng->sched, i)); i++)
+        seq->is_cancelled = eng->cancel = true;
+}
+
+bool engine_cancel(struct engine *eng, const void *user)
+{
+    struct seq *seq;
+    for (size_t i = 0; (seq = sched_at(eng->sched, i)); i++)
+        if (seq->req.user == user)
+            return seq->is_cancelled = eng->cancel = true;
+    return false;
 }
 
 /* ------------------------------------------------------------------ stepping */
 
 static void finish(struct engine *eng, struct seq *seq, enum finish_reason reason)
 {
-    kv_disk_save_seq(eng->disk, seq, reason != FINISH_CANCELLED);
+    const bool is_whole = reason != FINISH_CANCELLED && reason != FINISH_NOMEM;
+    kv_disk_save_seq(eng->disk, seq, is_whole);
     sched_remove(eng->sched, seq);
     if (eng->drafters)
         drafters_end(eng->drafters, seq);
     draft_model_end(seq);
     seq->reason = reason;
     eng->counters.preemptions += seq->n_preempted;
-    if (reason != FINISH_CANCELLED) {
+    if (is_whole) {
         eng->counters.prompt_tokens += seq->n_prompt;
         eng->counters.cached_tokens += seq->n_cached;
         eng->counters.generated_tokens += seq_n_output(seq);
@@ -253,8 +265,13 @@ static void count_step(struct engine *eng, int64_t began_us, int64_t ended_us)
 
 static void finish_cancelled(struct engine *eng)
 {
-    while (sched_at(eng->sched, 0))
-        finish(eng, sched_at(eng->sched, 0), FINISH_CANCELLED);
+    size_t i = 0;
+    struct seq *seq;
+    while ((seq = sched_at(eng->sched, i)))
+        if (seq->is_cancelled)
+            finish(eng, seq, FINISH_CANCELLED);
+        else
+            i++;
     eng->cancel = false;
 }
 
@@ -264,10 +281,9 @@ static void forget_collected(struct engine *eng)
     eng->collected = NULL;
 }
 
-/* Tokens first, then the keys that belong to them. False: there was no memory for a text. */
-static bool end_step(struct engine *eng, int64_t now_us)
+/* Tokens first, then the keys that belong to them. */
+static void end_step(struct engine *eng, int64_t now_us)
 {
-    bool ok = true;
     for (size_t i = 0; i < eng->plan.n_segments; i++)
         if (eng->plan.segments[i].n_logits > 0)
             accept_tokens(eng, &eng->plan.segments[i], now_us);
@@ -275,15 +291,14 @@ static bool end_step(struct engine *eng, int64_t now_us)
     for (size_t i = 0; i < eng->plan.n_segments; i++) {
         const struct step_segment *segment = &eng->plan.segments[i];
         kv_disk_save_seq(eng->disk, segment->seq, false);
-        ok = ok && buf_ok(&segment->seq->text);
         if (segment->ends)
             finish(eng, segment->seq, segment->seq->reason);
     }
-    return ok;
 }
 
 int engine_step(struct engine *eng, bool *worked, struct err *e)
 {
+    (void)e; /* nothing fails on a CPU */
     forget_collected(eng);
     *worked = false;
     if (eng->cancel)
@@ -301,12 +316,12 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     draw_tokens(eng);
     const int64_t now_us = clock_mono_us();
     count_step(eng, began_us, now_us);
-    const bool failed = !end_step(eng, now_us);
+    end_step(eng, now_us);
     if (eng->spec)
         spec_end_step(eng->spec, &eng->plan, now_us - drafted_us);
     ASSERT_SLOW(prefix_check(eng->prefixes));
     *worked = true;
-    return failed ? ERR_SET(e, ERR_NOMEM, "no memory for an answer's text") : 0;
+    return 0;
 }
 
 bool engine_collect(struct engine *eng, struct seq_result *out)

@@ -105,7 +105,9 @@ enum finish_reason {
     FINISH_STOP,      /* a stop string or stop token of the request */
     FINISH_LENGTH,    /* max_tokens */
     FINISH_CONTEXT,   /* the context is full */
-    FINISH_CANCELLED, /* engine_cancel */
+    FINISH_CANCELLED, /* engine_cancel, engine_cancel_all */
+    FINISH_NOMEM, /* there was no memory for its text: the same request may be submitted again
+                   */
 };
 
 struct seq_request {
@@ -215,6 +217,9 @@ bool engine_collect(struct engine *eng, struct seq_result *out);
 
 /* Ends every unfinished sequence as FINISH_CANCELLED at the next step's border. */
 void engine_cancel_all(struct engine *eng);
+/* Likewise the one that was submitted with this user pointer. False: it is not there, or has
+ * finished. */
+bool engine_cancel(struct engine *eng, const void *user);
 
 /*
  * Logits of every position of one token list, through the same steps (chunked) but outside the

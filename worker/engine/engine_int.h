@@ -36,7 +36,7 @@ struct engine {
     size_t done_capacity;
     struct seq *collected; /* whose result the caller may still look at */
     size_t n_active;
-    bool cancel;
+    bool cancel; /* some sequence is cancelled */
     struct engine_counters counters;
 };
 

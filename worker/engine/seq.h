@@ -30,6 +30,7 @@ enum seq_phase { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
 struct seq {
     enum seq_phase phase;
+    bool is_cancelled;      /* ends at the next step's border */
     struct seq_request req; /* texts are not kept: the prompt is the head of tokens */
     struct logit_bias *bias;
     char **stops;

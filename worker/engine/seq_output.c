@@ -85,6 +85,6 @@ bool seq_accept_token(struct seq *seq, const struct tokenizer *tok, int32_t toke
     const size_t new_bytes = append_text(tok, seq, token);
     if (buf_ok(&seq->text))
         return ends_with(tok, seq, token, new_bytes, reason);
-    *reason = FINISH_CANCELLED; /* no memory: the caller says so */
+    *reason = FINISH_NOMEM;
     return true;
 }

@@ -12,8 +12,7 @@
 int32_t seq_draw_token(const struct seq *seq, const struct tokenizer *tok,
                        struct sampler *sampler, float *logits, size_t n_drawn);
 
-/* True when the sequence ends with this token; *reason says why. FINISH_CANCELLED with
- * !buf_ok(&seq->text): there was no memory for its text. */
+/* True when the sequence ends with this token; *reason says why. */
 bool seq_accept_token(struct seq *seq, const struct tokenizer *tok, int32_t token,
                       int64_t now_us, enum finish_reason *reason);
 

@@ -60,7 +60,8 @@ int documents_open(const struct documents_options *o, struct documents **out, st
  * them may still come, and none was put in; ask again after documents_generation has changed or
  * time has passed; since_us (monotonic) is when the job asked first. Otherwise the job is whole
  * or has an error. d NULL: no document is found. A failure is none of the job: no memory, no
- * thread, a property that Kafka refuses.
+ * thread, a property that Kafka refuses; with ERR_RETRY a document that is there and could not
+ * be read now (EIO and its like).
  *
  * Thread: one.
  */

@@ -266,6 +266,8 @@ int store_put(struct store *s, const char *run_id, const struct result *const *r
     int code = 0;
     for (size_t i = 0; i < n && code == 0; i++) {
         code = put_one(s, run_id, results[i], lines[i], e);
+        if (code == 0)
+            code = store_forget_crash(s, results[i]->job, e);
         if (code != 0)
             err_prefix(e, "job %s", results[i]->job->custom_id);
     }

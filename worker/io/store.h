@@ -126,6 +126,27 @@ int store_each_unpublished(struct store *s,
                            void *ctx, struct err *e);
 
 /*
+ * Jobs that a worker had in its hands when it ended without saying so. store_put forgets a job
+ * in the transaction that stores its answer.
+ */
+struct store_crash {
+    char *topic;
+    int32_t partition;
+    int64_t offset;
+    char payload_sha256[65];
+    int64_t strikes; /* the worker crashed or hung by itself */
+    int64_t deaths;  /* it was killed, or nobody knows */
+};
+/* Adds to what is known of them, all or none; rows that are older than CRASH_DAYS_MAX go. */
+enum { CRASH_DAYS_MAX = 30 };
+int store_add_crashes(struct store *s, const struct store_crash *crashes, size_t n,
+                      struct err *e);
+/* In no order; crash is borrowed. each may not use the store. An error of each ends it. */
+int store_each_crash(struct store *s,
+                     int (*each)(void *ctx, const struct store_crash *crash, struct err *e),
+                     void *ctx, struct err *e);
+
+/*
  * Output files, for queue_file.c. The run begun last writes the answers to the input file
  * `topic` into one output file; how many of its bytes are known to be good changes in the
  * transaction of the marks. is_stale: a line in it answers input that was edited since.

@@ -120,6 +120,16 @@ static const char *const texts[STORE_SQL_COUNT] = {
         "WHERE " LINES_OF_RUN,
     [SQL_LINES_DELETE] = "DELETE FROM jobs WHERE " LINES_OF_RUN,
     [SQL_EXPERIMENT_INSERT] = experiment_insert,
+    [SQL_CRASH_ADD] =
+        "INSERT INTO crashes (topic, partition, offset, payload_sha256, strikes, deaths, "
+        "seen_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET "
+        "strikes = strikes + excluded.strikes, deaths = deaths + excluded.deaths, "
+        "seen_at = excluded.seen_at",
+    [SQL_CRASH_FORGET] = "DELETE FROM crashes WHERE topic = ?1 AND partition = ?2 "
+                         "AND offset = ?3 AND payload_sha256 = ?4",
+    [SQL_CRASH_PRUNE] = "DELETE FROM crashes WHERE seen_at < ?1",
+    [SQL_CRASH_EACH] =
+        "SELECT topic, partition, offset, payload_sha256, strikes, deaths FROM crashes",
 };
 
 static unsigned flags_of(int primary)

@@ -41,6 +41,10 @@ enum store_sql {
     SQL_LINES_COUNT,
     SQL_LINES_DELETE,
     SQL_EXPERIMENT_INSERT,
+    SQL_CRASH_ADD,
+    SQL_CRASH_FORGET,
+    SQL_CRASH_PRUNE,
+    SQL_CRASH_EACH,
     STORE_SQL_COUNT
 };
 
@@ -98,6 +102,9 @@ int store_copy_text(sqlite3_stmt *st, int column, char **out, struct err *e);
 int store_begin(struct store *s, struct err *e);
 int store_commit(struct store *s, struct err *e);
 void store_rollback(struct store *s); /* no open transaction: nothing happens */
+
+/* Within the caller's transaction: the job is answered. */
+int store_forget_crash(struct store *s, const struct job *job, struct err *e);
 
 /* Finds the current row of a source. *job_id 0: there is none. */
 struct store_row {
