@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "io/store_upkeep.h"
 
 #define LINES_OF_RUN                                                                           \
     "run_id = ?1 AND topic = ?2 AND partition = 0 AND offset BETWEEN ?3 AND ?4 "               \
@@ -19,6 +20,9 @@
     "b.published_at IS NOT NULL, b.line "                                                      \
     "FROM jobs j LEFT JOIN outbox b ON b.job_id = j.job_id "                                   \
     "WHERE j.topic = ?1 AND j.partition = ?2 AND j.offset = ?3 AND j.is_current = 1 "
+#define RECEIVE_COLUMNS                                                                        \
+    "SELECT j.job_id, j.attempt, j.payload_sha256, j.run_id = ?3, b.line, j.topic, "           \
+    "j.partition, j.offset FROM jobs j LEFT JOIN outbox b ON b.job_id = j.job_id "
 
 /* Columns by hand, then one for every row of metrics.def. */
 static const char job_insert[] =
@@ -106,6 +110,33 @@ static const char *const texts[STORE_SQL_COUNT] = {
         "WHERE " LINES_OF_RUN,
     [SQL_LINES_DELETE] = "DELETE FROM jobs WHERE " LINES_OF_RUN,
     [SQL_EXPERIMENT_INSERT] = experiment_insert,
+    /* Of a run that only its results tell of; what one does not know the next may. */
+    [SQL_RECEIVE_RUN] =
+        "INSERT INTO runs (run_id, model, model_sha256, quant, kernels, engine_json, version, "
+        "started_at) VALUES (?1, ?2, ?3, ?4, ?5, '{}', ?6, ?7) "
+        "ON CONFLICT DO UPDATE SET "
+        "model = CASE model WHEN '' THEN excluded.model ELSE model END, "
+        "model_sha256 = CASE model_sha256 WHEN '' THEN excluded.model_sha256 "
+        "ELSE model_sha256 END, "
+        "quant = CASE quant WHEN '' THEN excluded.quant ELSE quant END, "
+        "kernels = CASE kernels WHEN '' THEN excluded.kernels ELSE kernels END, "
+        "version = CASE version WHEN '' THEN excluded.version ELSE version END, "
+        "started_at = min(started_at, excluded.started_at) "
+        "WHERE started_at > excluded.started_at OR '' IN (model, model_sha256, quant, kernels, "
+        "version)",
+    [SQL_RECEIVE_PLACE] = RECEIVE_COLUMNS
+    "WHERE j.topic = ?1 AND j.partition = ?2 AND j.offset = ?4 AND j.is_current = 1 "
+    "AND j.is_file = 0",
+    [SQL_RECEIVE_FIND] = RECEIVE_COLUMNS
+    "WHERE j.custom_id = ?1 AND j.result_id = ?2 AND j.is_current = 1 AND j.is_file = 0",
+    [SQL_RECEIVE_MARK] = "UPDATE outbox SET published_at = ?2 WHERE job_id = ?1",
+    [SQL_POSITION_SET] =
+        "INSERT INTO result_offsets (topic, partition, next_offset, updated_at) "
+        "VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset, "
+        "updated_at = excluded.updated_at",
+    [SQL_POSITION_NOTE] =
+        "INSERT INTO meta VALUES ('result ' || ?1 || ' ' || ?2, ?3 || ' ' || ?4) "
+        "ON CONFLICT DO UPDATE SET value = excluded.value",
 };
 
 static unsigned flags_of(int primary)
@@ -131,9 +162,10 @@ int store_fail(struct store *s, struct err *e, const char *what)
     const int system = s->db && (primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN)
                            ? sqlite3_system_errno(s->db)
                            : 0;
-    return ERR_SET_FLAGS(e, code, flags_of(primary), "%s: cannot %s: %s (SQLite %d%s%s)",
+    const bool is_damaged = primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB;
+    return ERR_SET_FLAGS(e, code, flags_of(primary), "%s: cannot %s: %s (SQLite %d%s%s)%s",
                          s->path, what, message, extended, system ? ", " : "",
-                         system ? strerror(system) : "");
+                         system ? strerror(system) : "", is_damaged ? "; " STORE_ADVICE : "");
 }
 
 int store_exec(struct store *s, const char *sql, const char *what, struct err *e)
