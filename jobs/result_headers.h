@@ -11,7 +11,8 @@
  *   sheaf.attempt         answers that the run gave to this source
  *   sheaf.run_id, sheaf.worker
  *   sheaf.prefix_group
- *   sheaf.submitted_at, sheaf.admitted_at, sheaf.stored_at    Unix seconds, six decimals
+ *   sheaf.submitted_at, sheaf.admitted_at, sheaf.finished_at, sheaf.stored_at
+ *                         Unix seconds, six decimals
  *   sheaf.metrics         JSON: the columns of schema/metrics.def that are known, miss_reason,
  *                         and "drafts": [[source, depth, drafted, accepted], ...]
  *   sheaf.documents       JSON: [[id or null, title or null, bytes], ...]; left out when it is

@@ -60,6 +60,13 @@ static void take_date(const struct result_header *h, int64_t *us)
         *us = llround(seconds * 1e6);
 }
 
+static void take_finished(struct result_record *record, const struct result_header *h)
+{
+    int64_t us = 0;
+    take_date(h, &us);
+    record->result->created_s = us / 1000000;
+}
+
 /* ------------------------------------------------------------------ JSON values */
 
 static const char *miss_of(const json_t *value)
@@ -130,6 +137,7 @@ static void take_tokens(const json_t *value, double *out)
 static int read_metrics(struct result_record *record, const json_t *object, struct err *e)
 {
     struct result_metrics *m = &record->result->metrics;
+    const struct result_metrics line = *m;
     if (!json_is_object(object))
         return 0;
     const json_t *value;
@@ -144,6 +152,11 @@ static int read_metrics(struct result_record *record, const json_t *object, stru
     TAKE_##unit(field);
 #include "schema/metrics.def"
 #undef METRIC
+    if (record->result->status == RESULT_SUCCEEDED) { /* the line says these */
+        m->prompt_tokens = line.prompt_tokens;
+        m->cached_tokens = line.cached_tokens;
+        m->completion_tokens = line.completion_tokens;
+    }
     m->miss = miss_of(json_object_get(object, "miss_reason"));
     record->has_metrics = true;
     return read_drafts(record, json_object_get(object, "drafts"), e);
@@ -271,7 +284,8 @@ static const struct result_header *find_last(const struct result_header *headers
     return NULL;
 }
 
-/* Three headers or none: a topic without its offset is no place. */
+/* Of a line that does not say it itself. Three headers or none: a topic without its offset is
+ * no place. */
 static int read_place(struct result_record *record, const struct result_header *headers,
                       size_t n, struct err *e)
 {
@@ -280,7 +294,8 @@ static int read_place(struct result_record *record, const struct result_header *
     const struct result_header *offset = find_last(headers, n, "sheaf.source.offset");
     struct job_source *source = &record->result->job->source;
     int64_t number = 0, at = 0;
-    if (!topic || !partition || !offset || topic->length > JOB_ID_BYTES_MAX ||
+    if (record->has_source || !topic || !partition || !offset ||
+        topic->length > JOB_ID_BYTES_MAX ||
         !take_number(partition->value, partition->length, INT32_MAX, &number) ||
         !take_number(offset->value, offset->length, INT64_MAX, &at))
         return 0;
@@ -345,6 +360,8 @@ int result_read_headers(struct result_record *record, const struct result_header
         take_date(h, &job->source.timestamp_us);
     if ((h = find_last(headers, n, "sheaf.admitted_at")))
         take_date(h, &job->admitted_wall_us);
+    if (record->result->created_s == 0 && (h = find_last(headers, n, "sheaf.finished_at")))
+        take_finished(record, h);
     if ((h = find_last(headers, n, "sheaf.stored_at")))
         take_date(h, &record->stored_us);
     return (h = find_last(headers, n, "sheaf.replay_of")) ? take_replay(record, h, e) : 0;

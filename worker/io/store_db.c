@@ -58,6 +58,16 @@ static const char experiment_insert[] =
     ":cpu, :kernels, :model, :model_sha256, :quant, :version, "
     "CASE WHEN json_valid(:settings_json) THEN :settings_json END, :started_at)";
 
+/* The columns that store_result_headers.c reads, in its order. */
+static const char headers_job[] =
+    "SELECT j.attempt, j.custom_id, j.status, j.dialect, j.worker_id, j.result_id, "
+    "j.payload_sha256, j.prefix_group, j.submitted_at, j.admitted_at, j.stored_at, j.run_id, "
+    "r.model_sha256, r.quant, r.kernels, r.version, j.miss_reason, r.started_at, j.finished_at"
+#define METRIC(column, field, unit, help) ", j." #column
+#include "schema/metrics.def"
+#undef METRIC
+    " FROM jobs j JOIN runs r ON r.run_id = j.run_id WHERE j.job_id = ?1";
+
 static const char *const texts[STORE_SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
@@ -134,6 +144,11 @@ static const char *const texts[STORE_SQL_COUNT] = {
         "INSERT INTO result_offsets (topic, partition, next_offset, updated_at) "
         "VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset, "
         "updated_at = excluded.updated_at",
+    [SQL_HEADERS_JOB] = headers_job,
+    [SQL_HEADERS_DOCUMENTS] =
+        "SELECT doc_id, title, bytes FROM job_documents WHERE job_id = ?1 ORDER BY position",
+    [SQL_HEADERS_DRAFTS] = "SELECT source, depth, drafted, accepted FROM job_drafts "
+                           "WHERE job_id = ?1 ORDER BY source, depth",
     [SQL_POSITION_NOTE] =
         "INSERT INTO meta VALUES ('result ' || ?1 || ' ' || ?2, ?3 || ' ' || ?4) "
         "ON CONFLICT DO UPDATE SET value = excluded.value",

@@ -86,27 +86,36 @@ static const char *const questions[] = {
 
 /* What a line and the columns of its job both say. Lines of other programs have only some of
  * the fields; what a line does not have is not compared. */
+#define NATIVE    "j.dialect = 'native'"
+#define SUCCEEDED "j.status = 'succeeded'"
+#define HAS_PLACE                                                                              \
+    "j.dialect = 'native' AND json_type(b.line, '$.source.topic') = 'text' "                   \
+    "AND length(json_extract(b.line, '$.source.topic')) BETWEEN 1 AND 500 "                    \
+    "AND json_type(b.line, '$.source.partition') = 'integer' "                                 \
+    "AND json_extract(b.line, '$.source.partition') BETWEEN 0 AND 2147483647 "                 \
+    "AND json_type(b.line, '$.source.offset') = 'integer' "                                    \
+    "AND json_extract(b.line, '$.source.offset') BETWEEN 0 AND 1000000000000000"
 static const struct {
-    const char *path, *column, *when;
+    const char *path, *type, *column, *when;
 } twice_told[] = {
-    {"$.custom_id", "j.custom_id", "1"},
-    {"$.id", "nullif(j.result_id, '')", "1"},
-    {"$.answer", "o.text", "instr(b.line, '\\u0000') = 0"},
-    {"$.response.body.choices[0].message.content", "o.text", "instr(b.line, '\\u0000') = 0"},
-    {"$.status", "j.status", "json_type(b.line, '$.response') IS NULL"},
-    {"$.model", "j.model", "j.model <> ''"},
-    {"$.usage.prompt_tokens", "j.prompt_tokens", "j.status = 'succeeded'"},
-    {"$.usage.completion_tokens", "j.completion_tokens", "j.status = 'succeeded'"},
-    {"$.usage.prompt_tokens_details.cached_tokens", "j.cached_tokens",
-     "j.status = 'succeeded'"},
-    {"$.response.body.usage.prompt_tokens", "j.prompt_tokens", "j.status = 'succeeded'"},
-    {"$.response.body.usage.completion_tokens", "j.completion_tokens",
-     "j.status = 'succeeded'"},
-    {"$.response.body.usage.prompt_tokens_details.cached_tokens", "j.cached_tokens",
-     "j.status = 'succeeded'"},
-    {"$.source.topic", "j.topic", "1"},
-    {"$.source.partition", "j.partition", "json_type(b.line, '$.source.topic') = 'text'"},
-    {"$.source.offset", "j.offset", "json_type(b.line, '$.source.topic') = 'text'"},
+    {"$.custom_id", "text", "j.custom_id", "1"},
+    {"$.id", "text", "j.result_id", "length(j.result_id) < 47"},
+    {"$.answer", "text", "o.text", NATIVE " AND instr(b.line, '\\u0000') = 0"},
+    {"$.response.body.choices[0].message.content", "text", "o.text",
+     SUCCEEDED " AND instr(b.line, '\\u0000') = 0"},
+    {"$.status", "text", "j.status", NATIVE},
+    {"$.model", "text", "j.model", NATIVE " AND j.model <> ''"},
+    {"$.usage.prompt_tokens", "integer", "j.prompt_tokens", NATIVE " AND " SUCCEEDED},
+    {"$.usage.completion_tokens", "integer", "j.completion_tokens", NATIVE " AND " SUCCEEDED},
+    {"$.usage.prompt_tokens_details.cached_tokens", "integer", "j.cached_tokens",
+     NATIVE " AND " SUCCEEDED},
+    {"$.response.body.usage.prompt_tokens", "integer", "j.prompt_tokens", SUCCEEDED},
+    {"$.response.body.usage.completion_tokens", "integer", "j.completion_tokens", SUCCEEDED},
+    {"$.response.body.usage.prompt_tokens_details.cached_tokens", "integer", "j.cached_tokens",
+     SUCCEEDED},
+    {"$.source.topic", "text", "j.topic", HAS_PLACE},
+    {"$.source.partition", "integer", "j.partition", HAS_PLACE},
+    {"$.source.offset", "integer", "j.offset", HAS_PLACE},
 };
 
 static int ask(struct checker *c, const char *question, struct err *e)
@@ -137,9 +146,10 @@ static int compare(struct checker *c, size_t i, struct err *e)
     buf_printf(&sql,
                "SELECT 'job ' || j.job_id || ': its line and its columns disagree on %s' "
                "FROM jobs j JOIN outbox b USING (job_id) LEFT JOIN outputs o USING (job_id) "
-               "WHERE json_valid(b.line) AND json_type(b.line, '%s') IS NOT NULL "
+               "WHERE json_valid(b.line) AND json_type(b.line, '%s') = '%s' "
                "AND json_extract(b.line, '%s') IS NOT %s AND %s",
-               path + 2, path, path, twice_told[i].column, twice_told[i].when);
+               path + 2, path, twice_told[i].type, path, twice_told[i].column,
+               twice_told[i].when);
     const int code =
         buf_ok(&sql) ? ask(c, buf_str(&sql), e) : ERR_SET(e, ERR_NOMEM, "out of memory");
     buf_fini(&sql);
