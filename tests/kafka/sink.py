@@ -214,7 +214,8 @@ def main():
         topic.make()
         filler = threading.Thread(target=fill, args=(topic, args.results, draw))
         filler.start()
-        n_kills = sink.storm(args.kills, lambda: not filler.is_alive(), random.Random(args.seed))
+        n_kills = sink.storm(args.kills, lambda: not filler.is_alive(),
+                             random.Random(args.seed))
         filler.join()
         sink.finish()
         part("killed", sums, topic, args.sheaf)
@@ -247,8 +248,8 @@ def main():
             del topic.wanted[f"job-{i}"]
         must_say(f"offsets {read_to} to {read_to + 9} were deleted", sink.finish())
         part("cut", sums, topic, args.sheaf)
-        print(f"{len(topic.wanted)} results, {n_kills} kills: {sums[0]} missing, {sums[1]} twice, "
-              f"{sums[2]} different")
+        print(f"{len(topic.wanted)} results, {n_kills} kills: {sums[0]} missing, "
+              f"{sums[1]} twice, {sums[2]} different")
         sys.exit(0 if n_kills >= args.kills and sum(sums) == 0 else 1)
 
 

@@ -178,7 +178,7 @@ int store_fail(struct store *s, struct err *e, const char *what)
                            ? sqlite3_system_errno(s->db)
                            : 0;
     const bool is_damaged = primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB;
-    return ERR_SET_FLAGS(e, code, flags_of(primary), "%s: cannot %s: %s (SQLite %d%s%s)%s",
+    return ERR_SET_FLAGS(e, code, flags_of(primary), "%s: cannot %s: %.160s (SQLite %d%s%s)%s",
                          s->path, what, message, extended, system ? ", " : "",
                          system ? strerror(system) : "", is_damaged ? "; " STORE_ADVICE : "");
 }
