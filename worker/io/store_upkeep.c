@@ -71,9 +71,9 @@ static const char *const questions[] = {
     "WHERE (SELECT count(*) FROM v_jobs) <> (SELECT count(*) FROM jobs)",
     "SELECT 'the runs have ' || (SELECT total(unpublished) FROM v_runs) || "
     "' unpublished results, the outbox ' || "
-    "(SELECT count(*) FROM outbox WHERE published_at IS NULL) "
+    "(SELECT count(*) FROM outbox WHERE published_at IS NULL AND superseded_at IS NULL) "
     "WHERE (SELECT total(unpublished) FROM v_runs) <> "
-    "(SELECT count(*) FROM outbox WHERE published_at IS NULL)",
+    "(SELECT count(*) FROM outbox WHERE published_at IS NULL AND superseded_at IS NULL)",
     "SELECT 'job ' || job_id || ': its result line is no JSON' FROM outbox "
     "WHERE NOT json_valid(line)",
     /* echo puts the prompt before the answer */
@@ -181,7 +181,9 @@ static int count(struct store *s, struct store_census *census, struct err *e)
 {
     TRY(store_query_s64(s, "SELECT count(*) FROM jobs", &census->jobs, e));
     TRY(store_query_s64(s, "SELECT count(*) FROM runs", &census->runs, e));
-    return store_query_s64(s, "SELECT count(*) FROM outbox WHERE published_at IS NULL",
+    return store_query_s64(s,
+                           "SELECT count(*) FROM outbox WHERE published_at IS NULL "
+                           "AND superseded_at IS NULL",
                            &census->unpublished, e);
 }
 
