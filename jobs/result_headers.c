@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "jobs_int.h"
 
 const char *result_status_name(enum result_status status)
@@ -28,8 +29,9 @@ struct writer {
 static void put(struct writer *w, const char *name, const char *value)
 {
     size_t length = 0;
-    if (!value || !*value || w->out->n == RESULT_HEADERS_MAX)
+    if (!value || !*value)
         return;
+    ASSERT(w->out->n < RESULT_HEADERS_MAX);
     char *clean = result_clean_utf8(value, strlen(value), &length);
     if (!clean) {
         w->text.failed = true;
@@ -195,6 +197,7 @@ static void put_all(struct writer *w, const struct result *r, const struct resul
         put_s64(w, "sheaf.attempt", o->attempt);
     put(w, "sheaf.run_id", o->run_id);
     put(w, "sheaf.worker", r->worker_id);
+    put(w, "sheaf.model", r->model && *r->model ? r->model : job->model);
     put(w, "sheaf.prefix_group", job->prefix_group);
     put_date(w, "sheaf.submitted_at", job->source.timestamp_us);
     put_date(w, "sheaf.admitted_at", job->admitted_wall_us);

@@ -9,7 +9,7 @@
  *   sheaf.source.topic, sheaf.source.partition, sheaf.source.offset    of the job
  *   sheaf.payload_sha256  of the job's bytes, 64 hex digits
  *   sheaf.attempt         answers that the run gave to this source
- *   sheaf.run_id, sheaf.worker
+ *   sheaf.run_id, sheaf.worker, sheaf.model
  *   sheaf.prefix_group
  *   sheaf.submitted_at, sheaf.admitted_at, sheaf.finished_at, sheaf.stored_at
  *                         Unix seconds, six decimals
@@ -29,7 +29,7 @@
 #include "result.h"
 
 enum {
-    RESULT_HEADERS_MAX = 20,
+    RESULT_HEADERS_MAX = 24,
     RESULT_DOCUMENTS_BYTES_MAX = 32768,
     RESULT_HEADER_BYTES_MAX = 65536, /* of one value that is read */
 };

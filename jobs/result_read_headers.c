@@ -315,6 +315,7 @@ static int read_texts(struct result_record *record, const struct result_header *
         char **out;
     } texts[] = {{"sheaf.run_id", &record->run_id},
                  {"sheaf.worker", &record->worker_id},
+                 {"sheaf.model", &record->model},
                  {"sheaf.prefix_group", &job->prefix_group}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         const struct result_header *h = find_last(headers, n, texts[i].name);

@@ -126,7 +126,7 @@ static void make_kind(struct made *m, int n)
 
 static const char jobs_differ[] =
     "WITH a AS (SELECT run_id, custom_id, topic, partition, offset, is_file, is_current, "
-    "payload_sha256, attempt, result_id, worker_id, dialect, prefix_group, status, "
+    "payload_sha256, attempt, result_id, worker_id, dialect, model, prefix_group, status, "
     "finish_reason, stop_reason, error_code, error_message, round(submitted_at * 1e6), "
     "round(admitted_at * 1e6), round(finished_at * 1e6), round(stored_at * 1e6), queue_us, "
     "group_wait_us, prefill_us, ttft_us, decode_us, e2e_us, gap_us_max, turnaround_us, "
@@ -136,7 +136,7 @@ static const char jobs_differ[] =
     "expected_tokens, text, line FROM %s.jobs JOIN %s.outputs USING (job_id) "
     "JOIN %s.outbox USING (job_id)), "
     "b AS (SELECT run_id, custom_id, topic, partition, offset, is_file, is_current, "
-    "payload_sha256, attempt, result_id, worker_id, dialect, prefix_group, status, "
+    "payload_sha256, attempt, result_id, worker_id, dialect, model, prefix_group, status, "
     "finish_reason, stop_reason, error_code, error_message, round(submitted_at * 1e6), "
     "round(admitted_at * 1e6), round(finished_at * 1e6), round(stored_at * 1e6), queue_us, "
     "group_wait_us, prefill_us, ttft_us, decode_us, e2e_us, gap_us_max, turnaround_us, "

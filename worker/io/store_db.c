@@ -62,7 +62,9 @@ static const char experiment_insert[] =
 static const char headers_job[] =
     "SELECT j.attempt, j.custom_id, j.status, j.dialect, j.worker_id, j.result_id, "
     "j.payload_sha256, j.prefix_group, j.submitted_at, j.admitted_at, j.stored_at, j.run_id, "
-    "r.model_sha256, r.quant, r.kernels, r.version, j.miss_reason, r.started_at, j.finished_at"
+    "r.model_sha256, r.quant, r.kernels, r.version, j.miss_reason, r.started_at, "
+    "j.finished_at, "
+    "j.model"
 #define METRIC(column, field, unit, help) ", j." #column
 #include "schema/metrics.def"
 #undef METRIC

@@ -14,7 +14,7 @@ struct row {
     struct result_origin origin;
 };
 
-enum { FIXED_COLUMNS = 19 }; /* before those of metrics.def */
+enum { FIXED_COLUMNS = 20 }; /* before those of metrics.def */
 
 static const char *text_of(sqlite3_stmt *st, int column)
 {
@@ -75,6 +75,7 @@ static void read_row(sqlite3_stmt *st, struct row *row)
     job->prefix_group = (char *)text_of(st, 7);
     job->source.timestamp_us = us_of(st, 8);
     job->admitted_wall_us = us_of(st, 9);
+    r->model = text_of(st, 19);
     r->created_s = us_of(st, 18) / 1000000;
     row->origin = (struct result_origin){.stored_us = us_of(st, 10),
                                          .run_id = text_of(st, 11),
