@@ -326,10 +326,10 @@ static int read_line(struct result_record *record, const char *line, size_t leng
     json_t *root = NULL;
     if (length == 0 || length > RESULT_LINE_BYTES_MAX)
         return no_result(e, length ? "it is too long" : "it is empty");
-    json_scan_text(line, length, &scan);
+    json_scan_answer(line, length, &scan);
     if (scan.code)
         return no_result(e, scan.text);
-    const int code = json_load_text(line, length, &root, &fault, e);
+    const int code = json_load_answer(line, length, &root, &fault, e);
     if (code == ERR_INVALID) /* without the text near the fault: it is somebody's */
         return no_result(e, "it is no JSON");
     TRY(code);

@@ -5,7 +5,8 @@
  *
  * The line decides what the answer is; headers say where it comes from and what was measured. A
  * figure that contradicts another (a first token before its wait was over) counts as not
- * known, so that every record that is read can be stored.
+ * known, so that every record that is read can be stored. What a completion with echo answered
+ * cannot be told from the prompt before it: its text is all of the line's.
  */
 #ifndef SHEAF_RESULT_READ_H
 #define SHEAF_RESULT_READ_H

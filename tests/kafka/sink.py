@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""sink.py BROKER SHEAF [--results N] [--kills N] [--seed N]
+"""sink.py BROKER SHEAF MODEL [--results N] [--kills N] [--seed N]
 
 Fills a result topic from python3-kafka while `sheaf sink` reads it and is killed (kill -9) at
 random moments; then the topic is deleted and made anew, and old records are deleted. After each
 part the database must have what was sent, each result once, with its figures: counted by
-sqlite3 against what this script sent. Prints a line for each part, and last
+sqlite3 against what this script sent. Last, two workers answer jobs, and a sink must have what
+their merged databases have, figure by figure. Prints a line for each part, and last
 "N results, N kills: N missing, N twice, N different"; exits 0 only when those are 0.
 """
 import argparse
@@ -195,15 +196,76 @@ def fill(topic, n, draw):
     topic.flush()
 
 
+def make_jobs(n, path):
+    """Of all dialects, some refused."""
+    with open(path, "w", encoding="utf-8") as out:
+        for i in range(n):
+            body = {"max_tokens": 4, "temperature": 0}
+            if i % 3 == 0:
+                job = {"documents": [{"id": f"d{i % 2}", "title": "T", "text": "A mill."}],
+                       "question": 7 if i % 5 == 0 else "When?", "params": body}
+            elif i % 3 == 1:
+                job = {"body": body | {"messages": [{"role": "user", "content": f"Hi {i}"}]}}
+            else:
+                job = {"body": body | {"prompt": f"Once {i}", "top_k": -5 * (i % 2)}}
+            out.write(json.dumps({"custom_id": f"j{i}"} | job) + "\n")
+
+
+FIGURES = """custom_id, run_id, status, answer, error_code, dialect, model, worker_id, attempt,
+    result_id, topic, "partition", "offset", payload_sha256, queue_ms, group_wait_ms,
+    prefill_ms, ttft_ms, tpot_ms, decode_ms, e2e_ms, gap_ms_max, turnaround_ms, prompt_tokens,
+    cached_tokens, computed_tokens, completion_tokens, draft_tokens, accepted_tokens,
+    engine_steps, prefill_chunks, kv_pages_peak, miss_reason, miss_at, group_jobs,
+    shared_tokens, round(submitted_at * 1e6), round(admitted_at * 1e6),
+    round(finished_at * 1e6), round(stored_at * 1e6), nullif(prefix_group, ''), metadata_json"""
+
+
+def figures_of(path):
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+        rows = database.execute(f"SELECT {FIGURES} FROM v_jobs ORDER BY custom_id").fetchall()
+        rows += database.execute("SELECT custom_id, doc_id, title, bytes FROM job_documents "
+                                 "JOIN jobs USING (job_id) ORDER BY 1, position").fetchall()
+        rows += database.execute("SELECT run_id, model, model_sha256, quant, kernels, version, "
+                                 "round(started_at), jobs, succeeded, unpublished, busy_s "
+                                 "FROM v_runs").fetchall()
+    return rows
+
+
+def compare_with_workers(args, n_jobs):
+    name = f"work-{args.seed}"
+    topics = ["-b", args.broker, "-t", name, "--results-topic", f"{name}.results"]
+    make_jobs(n_jobs, "jobs.jsonl")
+    subprocess.run([args.sheaf, "submit", "--quiet", "jobs.jsonl", *topics], check=True,
+                   stderr=subprocess.DEVNULL)
+    workers = [subprocess.Popen([args.sheaf, "work", "--quiet", "--model", args.model, *topics,
+                                 "-G", name, "--db", f"w{i}.db", "--exit-when-empty",
+                                 "--threads", "1", "-X", "session.timeout.ms=2000"])
+               for i in range(2)]
+    if any(worker.wait(timeout=WAIT_S) > 1 for worker in workers):
+        sys.exit("a worker failed")
+    subprocess.run([args.sheaf, "db", "merge", "--quiet", "merged.db", "w0.db", "w1.db"],
+                   check=True)
+    os.rename("all.db", "results.db") # without its log, which a closed database has not
+    Sink(args.sheaf, args.broker, f"{name}.results").finish()
+    merged, collected = figures_of("merged.db"), figures_of("all.db")
+    different = sum(a != b for a, b in zip(merged, collected))
+    print(f"workers: {len(collected)} rows of figures, {len(merged)} merged: {different} "
+          "different", flush=True)
+    if different or len(merged) != len(collected) or len(merged) <= n_jobs:
+        first = [pair for pair in zip(merged, collected) if pair[0] != pair[1]][:1]
+        sys.exit(f"merged and collected: {first}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("broker")
     parser.add_argument("sheaf")
+    parser.add_argument("model")
     parser.add_argument("--results", type=int, default=3000)
     parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
-    args.sheaf = os.path.abspath(args.sheaf)
+    args.sheaf, args.model = os.path.abspath(args.sheaf), os.path.abspath(args.model)
     draw = random.Random(args.seed)
     print(f"seed {args.seed}", flush=True)
     sums = [0, 0, 0]
@@ -248,6 +310,7 @@ def main():
             del topic.wanted[f"job-{i}"]
         must_say(f"offsets {read_to} to {read_to + 9} were deleted", sink.finish())
         part("cut", sums, topic, args.sheaf)
+        compare_with_workers(args, 60)
         print(f"{len(topic.wanted)} results, {n_kills} kills: {sums[0]} missing, "
               f"{sums[1]} twice, {sums[2]} different")
         sys.exit(0 if n_kills >= args.kills and sum(sums) == 0 else 1)

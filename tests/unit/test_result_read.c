@@ -122,6 +122,18 @@ static void openai_lines_are_read_in_each_of_their_forms(void **state)
     }
 }
 
+/* A model may say NUL. */
+static void an_answer_may_hold_nul(void **state)
+{
+    (void)state;
+    struct result_record record;
+    read_ok("{\"custom_id\":\"a\",\"status\":\"succeeded\",\"answer\":\"x\\u0000y\"}", NULL, 0,
+            &record);
+    assert_int_equal(record.result->text_length, 3);
+    assert_memory_equal(record.result->text, "x\0y", 4);
+    result_record_fini(&record);
+}
+
 static void what_is_no_result_is_refused(void **state)
 {
     (void)state;
@@ -133,6 +145,7 @@ static void what_is_no_result_is_refused(void **state)
         {"[1]", "no JSON object"},
         {"{}", "custom_id"},
         {"{\"custom_id\":\"\",\"status\":\"failed\"}", "custom_id"},
+        {"{\"custom_id\":\"a\\u0000\",\"status\":\"failed\"}", "custom_id"},
         {"{\"custom_id\":7,\"status\":\"failed\"}", "custom_id"},
         {"{\"custom_id\":\"a\"}", "neither a status nor a response"},
         {"{\"custom_id\":\"a\",\"question\":\"a job, not its result\"}", "neither"},
@@ -408,6 +421,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_native_line_is_read_whole),
         cmocka_unit_test(openai_lines_are_read_in_each_of_their_forms),
+        cmocka_unit_test(an_answer_may_hold_nul),
         cmocka_unit_test(what_is_no_result_is_refused),
         cmocka_unit_test(headers_add_what_the_line_does_not_say),
         cmocka_unit_test(broken_headers_change_nothing),
