@@ -263,6 +263,31 @@ static void other_payloads_at_one_place_become_history(void **state)
     }
 }
 
+/* A line without headers left only the first digits of the payload, and no place. */
+static void a_job_that_a_sink_knows_in_part_is_the_same_job(void **state)
+{
+    static const char id[] = "UPDATE jobs SET result_id = 'batch_req_' || printf('%032d', 7)";
+    struct merge_counts counts;
+    struct store *worker = open_run(path_in(state, "worker.db"), &made_run);
+    struct store *sink = open_run(path_in(state, "sink.db"), &made_run);
+    answer(worker, "night", 7, "a", true);
+    answer(sink, "night", 7, "a", true);
+    run_sql(worker, id);
+    run_sql(sink, id);
+    run_sql(sink, "UPDATE jobs SET topic = 'results', offset = 99, payload_sha256 = "
+                  "printf('%064d', 0)");
+    store_close(worker);
+    store_close(sink);
+    for (int order = 0; order < 2; order++) {
+        struct store *out = open_out(state, order ? "1.db" : "0.db");
+        merge_ok(out, path_in(state, order ? "sink.db" : "worker.db"), &counts);
+        merge_ok(out, path_in(state, order ? "worker.db" : "sink.db"), &counts);
+        assert_int_equal(count(out, "SELECT count(*) FROM jobs"), 1);
+        assert_int_equal(count(out, "SELECT count(*) FROM jobs WHERE topic = 'jobs'"), 1);
+        store_close(out);
+    }
+}
+
 static void refused(struct store *out, const char *path, int code, const char *words)
 {
     struct merge_counts counts = {0};
@@ -311,6 +336,7 @@ int main(void)
         TEST(the_inputs_stay_as_they_are),
         TEST(a_database_in_use_can_be_merged),
         TEST(other_payloads_at_one_place_become_history),
+        TEST(a_job_that_a_sink_knows_in_part_is_the_same_job),
         TEST(what_cannot_be_merged_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
