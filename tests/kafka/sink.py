@@ -134,6 +134,22 @@ class Sink:
             sys.exit(f"exit code {done.returncode}: {done.stderr}")
         return done.stderr
 
+    def beside(self, actions):
+        """Runs while each action is done in turn and the job that it returns is read."""
+        with open("sink.log", "w", encoding="utf-8") as log:
+            process = subprocess.Popen(self.command, stderr=log)
+            for action in actions:
+                wanted = action()
+                deadline = time.monotonic() + WAIT_S
+                while not has_job(wanted):
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        process.kill()
+                        sys.exit(f"no {wanted}: {open('sink.log', encoding='utf-8').read()}")
+                    time.sleep(0.05)
+            process.terminate()
+            if process.wait(timeout=WAIT_S) != 0:
+                sys.exit(f"exit code {process.returncode} after SIGTERM")
+
     def storm(self, n_kills, is_over, draw):
         """Kills as long as the topic is filled, and n_kills times at least."""
         n = 0
@@ -147,6 +163,12 @@ class Sink:
                 process.wait()
                 n += 1
         return n
+
+
+def has_job(custom_id):
+    with sqlite3.connect("file:all.db?mode=ro", uri=True) as database:
+        return database.execute("SELECT count(*) FROM jobs WHERE custom_id = ?",
+                                (custom_id,)).fetchone()[0]
 
 
 def compare(topic, sheaf):
@@ -310,6 +332,20 @@ def main():
             del topic.wanted[f"job-{i}"]
         must_say(f"offsets {read_to} to {read_to + 9} were deleted", sink.finish())
         part("cut", sums, topic, args.sheaf)
+
+        def send(first, version):
+            for i in range(first, first + 20):
+                topic.send(i, version=version)
+            topic.flush()
+            return f"job-{first + 19}"
+
+        def make_anew():
+            topic.delete()
+            topic.make()
+            return send(args.results + 120, 2)
+        sink.beside([lambda: send(args.results + 140, 1), make_anew])
+        sink.finish()
+        part("made anew under it", sums, topic, args.sheaf)
         compare_with_workers(args, 60)
         print(f"{len(topic.wanted)} results, {n_kills} kills: {sums[0]} missing, "
               f"{sums[1]} twice, {sums[2]} different")
