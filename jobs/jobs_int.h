@@ -36,6 +36,9 @@ struct json_fault {
 /* Text that json_scan_text passed -> new reference; ERR_INVALID fills fault. */
 int json_load_text(const char *bytes, size_t length, json_t **out, struct json_fault *fault,
                    struct err *e);
+/* The same of what we wrote ourselves: strings may hold NUL, as answers of a model do. */
+int json_load_answer(const char *bytes, size_t length, json_t **out, struct json_fault *fault,
+                     struct err *e);
 /* The shortest text that reads back as the same value (doubles included). */
 int json_dump_text(const json_t *value, char **out, struct err *e);
 void json_free_text(char *text); /* a text of json_dump_text; accepts NULL */

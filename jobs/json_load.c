@@ -62,12 +62,12 @@ static const char *fault_code(const json_error_t *error)
     }
 }
 
-int json_load_text(const char *bytes, size_t length, json_t **out, struct json_fault *fault,
-                   struct err *e)
+static int load(const char *bytes, size_t length, size_t flags, json_t **out,
+                struct json_fault *fault, struct err *e)
 {
     json_error_t error = {0};
     json_watch_begin();
-    *out = json_loadb(bytes, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    *out = json_loadb(bytes, length, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (json_watch_failed()) {
         json_decref(*out);
         *out = NULL;
@@ -89,6 +89,18 @@ int json_load_text(const char *bytes, size_t length, json_t **out, struct json_f
     snprintf(fault->text, sizeof fault->text, "%.*s%s%s", (int)said, error.text,
              near ? " near " : "", quoted);
     return ERR_INVALID;
+}
+
+int json_load_text(const char *bytes, size_t length, json_t **out, struct json_fault *fault,
+                   struct err *e)
+{
+    return load(bytes, length, 0, out, fault, e);
+}
+
+int json_load_answer(const char *bytes, size_t length, json_t **out, struct json_fault *fault,
+                     struct err *e)
+{
+    return load(bytes, length, JSON_ALLOW_NUL, out, fault, e);
 }
 
 void json_free_text(char *text)

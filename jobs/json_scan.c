@@ -15,6 +15,7 @@ struct scanner {
     char before;     /* last byte outside strings that was not a space */
     bool id_follows; /* the key just read at depth 1 was custom_id */
     size_t ids;      /* custom_id keys seen */
+    bool allows_nul;
     struct json_scan *out;
 };
 
@@ -74,7 +75,7 @@ static void skip_escape(struct scanner *s)
         return;
     }
     size_t n = 6;
-    if (value == 0)
+    if (value == 0 && !s->allows_nul)
         fault(s, "invalid_value", s->at, "\\u0000 here: text with NUL characters is refused");
     if (value >= 0xd800 && value <= 0xdbff) {
         const int32_t low = unicode_escape(s, s->at + 6);
@@ -186,21 +187,32 @@ static void scan_other(struct scanner *s)
     s->at++;
 }
 
+static void scan(struct scanner *s)
+{
+    *s->out = (struct json_scan){0};
+    while (s->at < s->length) {
+        const char c = s->bytes[s->at];
+        if (c == '"')
+            scan_string(s);
+        else if (c == '{' || c == '[')
+            scan_open(s);
+        else if ((c >= '0' && c <= '9') || c == '-')
+            scan_number(s);
+        else
+            scan_other(s);
+    }
+}
+
 void json_scan_text(const char *bytes, size_t length, struct json_scan *out)
 {
-    *out = (struct json_scan){0};
     struct scanner s = {.bytes = bytes, .length = length, .out = out};
-    while (s.at < length) {
-        const char c = bytes[s.at];
-        if (c == '"')
-            scan_string(&s);
-        else if (c == '{' || c == '[')
-            scan_open(&s);
-        else if ((c >= '0' && c <= '9') || c == '-')
-            scan_number(&s);
-        else
-            scan_other(&s);
-    }
+    scan(&s);
+}
+
+void json_scan_answer(const char *bytes, size_t length, struct json_scan *out)
+{
+    struct scanner s = {.bytes = bytes, .length = length, .allows_nul = true, .out = out};
+    scan(&s);
 }
 
 static_assert(JOB_JSON_DEPTH_MAX == 64 && JOB_NUMBER_BYTES_MAX == 64,

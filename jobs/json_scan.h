@@ -21,5 +21,7 @@ struct json_scan {
 };
 
 void json_scan_text(const char *bytes, size_t length, struct json_scan *out);
+/* The same for json_load_answer: \u0000 is no fault. */
+void json_scan_answer(const char *bytes, size_t length, struct json_scan *out);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "jobs_int.h"
 #include "result.h"
+#include "result_headers.h"
 
 /* {key: value, ...}; steals the values. Every value NULL or not, the object must be whole. */
 struct builder {
@@ -215,17 +216,6 @@ static json_t *openai_line(const struct result *r)
     return built(&b);
 }
 
-static const char *status_name(enum result_status status)
-{
-    switch (status) {
-    case RESULT_SUCCEEDED: return "succeeded";
-    case RESULT_FAILED: return "failed";
-    case RESULT_EXPIRED: return "expired";
-    case RESULT_CANCELLED: return "cancelled";
-    }
-    return "failed";
-}
-
 static json_t *ms_value(int64_t us)
 {
     return json_real((double)us / 1000.0);
@@ -304,7 +294,7 @@ static json_t *native_line(const struct result *r)
     put(&b, "id", string_or_null(r->id));
     put(&b, "custom_id", text_value(job->custom_id, strlen(job->custom_id)));
     put(&b, "run_id", string_or_null(job->run_id));
-    put(&b, "status", json_string(status_name(r->status)));
+    put(&b, "status", json_string(result_status_name(r->status)));
     put(&b, "answer",
         good ? text_value(r->text ? r->text : "", r->text ? r->text_length : 0) : json_null());
     put(&b, "finish_reason", string_or_null(r->finish_reason));

@@ -19,7 +19,7 @@ COLUMNS_MAX = 96
 ROOMS = {
     "schema": [],
     "worker/base": ["schema"],
-    "jobs": ["worker/base"],
+    "jobs": ["worker/base", "schema"],
     "kernels": ["worker/base"],
     "worker/model": ["worker/base", "kernels"],
     "worker/engine": ["worker/base", "worker/model", "kernels"],

@@ -64,7 +64,8 @@ static const struct common_option common_options[OPT_COUNT] = {
     [OPT_LIMIT] = {CLI_LIMIT, "limit", 'n', "N", "at most N rows"},
     [OPT_EXIT_EMPTY] = {CLI_EXIT_EMPTY, "exit-when-empty", 0, NULL,
                         "stop when the topic is read to its end"},
-    [OPT_RUN] = {CLI_RUN, "run", 0, "RUN", "only this run (default: the latest)"},
+    [OPT_RUN] = {CLI_RUN, "run", 0, "RUN",
+                 "only this run (default: the latest; db export: all)"},
     [OPT_TEXT] = {CLI_TEXT, "text", 0, "TEXT", "text instead of standard input"},
     [OPT_SPECIAL] = {CLI_SPECIAL, "special", 0, NULL,
                      "read special tokens in the text as such"},
@@ -92,7 +93,7 @@ static const struct common_option common_options[OPT_COUNT] = {
     [OPT_SET] = {0, "set", 'X', "KEY=VALUE", "a setting (sheaf.KEY) or a librdkafka property"},
     [OPT_CONFIG] = {0, "config", 'F', "FILE",
                     "settings and librdkafka properties, KEY=VALUE a line"},
-    [OPT_BROKERS] = {CLI_KAFKA, NULL, 'b', "HOST:PORT", "the same as --brokers"},
+    [OPT_BROKERS] = {CLI_KAFKA | CLI_BROKERS, NULL, 'b', "HOST:PORT", "the same as --brokers"},
     [OPT_TOPIC] = {CLI_KAFKA, NULL, 't', "TOPIC", "the same as --topic"},
     [OPT_GROUP] = {CLI_KAFKA, NULL, 'G', "GROUP", "the same as --group"},
 };

@@ -45,6 +45,7 @@ enum cli_takes {
     CLI_LEVERS = 1 << 11,        /* --lever, --experiment, --repeats, --sweep */
     CLI_LIFT = 1 << 12,          /* --lift-documents */
     CLI_HEADS = 1 << 13,         /* --jobs, --positions and more of sheaf heads */
+    CLI_BROKERS = 1 << 14,       /* -b alone */
 };
 
 struct cli {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "io/store_result_headers.h"
 #include "transport_kafka_int.h"
 
 /* The messages of one batch, and what they borrow from. */
@@ -18,8 +19,31 @@ struct batch_messages {
     enum kafka_answer_state states[TRANSPORT_BATCH_MAX];
     struct dead_letter letters[TRANSPORT_BATCH_MAX];
     char *refusals[TRANSPORT_BATCH_MAX]; /* in place of lines that are too large */
+    struct result_headers headers[TRANSPORT_BATCH_MAX];
+    struct kafka_header lists[TRANSPORT_BATCH_MAX][RESULT_HEADERS_MAX]; /* the same */
     size_t n;
 };
+
+/* Of the stored rows, so that an answer that waited for its worker has them too. */
+static int add_headers(const struct kafka_transport *t, const struct transport_output *o,
+                       struct batch_messages *b, size_t i, struct err *e)
+{
+    struct result_headers *headers = &b->headers[i];
+    const struct job_header *replay =
+        o->record ? job_record_header(o->record, "sheaf.replay_of") : NULL;
+    pthread_mutex_lock(&t->store->lock);
+    const int rc = store_result_headers(t->store->store, o->source,
+                                        replay ? replay->value : NULL, headers, e);
+    pthread_mutex_unlock(&t->store->lock);
+    TRY(rc);
+    for (size_t k = 0; k < headers->n; k++)
+        b->lists[i][k] = (struct kafka_header){.name = headers->items[k].name,
+                                               .value = headers->items[k].value,
+                                               .length = headers->items[k].length};
+    b->answers[i].message.headers = b->lists[i];
+    b->answers[i].message.n_headers = headers->n;
+    return 0;
+}
 
 /* Results are keyed by job, so that a compacted topic keeps one of each. */
 static struct kafka_message message_of(const struct kafka_transport *t,
@@ -46,6 +70,8 @@ static int make_messages(const struct kafka_transport *t,
                                               .partition = o->source->partition,
                                               .offset = o->source->offset,
                                               .lease = o->source->lease};
+        if (o->line)
+            TRY(add_headers(t, o, b, i, e));
         if (t->letters.topic && o->line && o->error && o->record)
             TRY(dead_letter_make(&t->letters, o, &b->letters[i], &b->answers[i].dead_letter,
                                  e));
@@ -58,6 +84,7 @@ static void free_messages(struct batch_messages *b)
     for (size_t i = 0; i < b->n; i++) {
         dead_letter_fini(&b->letters[i]);
         free(b->refusals[i]);
+        result_headers_fini(&b->headers[i]);
     }
     free(b);
 }
@@ -91,6 +118,9 @@ static int replace_result(const struct kafka_transport *t, struct batch_messages
         return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory for a result");
     message->value = b->refusals[i];
     message->value_length = strlen(b->refusals[i]);
+    for (size_t k = 0; k < message->n_headers; k++)
+        if (strcmp(b->lists[i][k].name, "sheaf.status") == 0)
+            b->lists[i][k].value = "failed", b->lists[i][k].length = strlen("failed");
     return 0;
 }
 

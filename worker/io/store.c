@@ -125,13 +125,13 @@ static void bind_times(struct binder *b, const struct result *r, int64_t now_us)
 }
 
 static int insert_job(struct store *s, const char *run_id, const struct result *r,
-                      int64_t attempt, int64_t *job_id, struct err *e)
+                      int64_t attempt, int64_t stored_us, int64_t *job_id, struct err *e)
 {
     struct binder b = {0};
     TRY(store_prepare(s, SQL_JOB_INSERT, &b.statement, e));
     bind_identity(&b, r, run_id);
     bind_outcome(&b, r);
-    bind_times(&b, r, clock_wall_us());
+    bind_times(&b, r, stored_us);
     binder_put_s64(&b, ":attempt", attempt);
     bind_metrics(&b, &r->metrics, r->status == RESULT_SUCCEEDED);
     if (b.rc != SQLITE_OK)
@@ -218,7 +218,7 @@ static int insert_line(struct store *s, int64_t job_id, const char *line, struct
     return store_finish(s, st, "store a result line", e);
 }
 
-static int by_job_id(struct store *s, enum store_sql which, int64_t job_id, struct err *e)
+int store_by_job_id(struct store *s, enum store_sql which, int64_t job_id, struct err *e)
 {
     sqlite3_stmt *st;
     TRY(store_prepare(s, which, &st, e));
@@ -227,16 +227,29 @@ static int by_job_id(struct store *s, enum store_sql which, int64_t job_id, stru
     return store_finish(s, st, "replace a job", e);
 }
 
-static int replace_row(struct store *s, const struct store_row *row,
-                       const struct job_source *source, const char *run_id, struct err *e)
+int store_replace_row(struct store *s, const struct store_row *row,
+                      const struct job_source *source, const char *run_id, struct err *e)
 {
     if (row->same_run) {
         if (source->is_file && row->published)
             TRY(store_sink_set_stale(s, run_id, source->topic, true, e));
-        return by_job_id(s, SQL_JOB_DELETE, row->job_id, e);
+        return store_by_job_id(s, SQL_JOB_DELETE, row->job_id, e);
     }
-    TRY(by_job_id(s, SQL_OUTBOX_DELETE, row->job_id, e));
-    return by_job_id(s, SQL_JOB_RETIRE, row->job_id, e);
+    TRY(store_by_job_id(s, SQL_OUTBOX_DELETE, row->job_id, e));
+    return store_by_job_id(s, SQL_JOB_RETIRE, row->job_id, e);
+}
+
+int store_insert_result(struct store *s, const char *run_id, const struct result *r,
+                        const char *line, int64_t attempt, int64_t stored_us, int64_t *job_id,
+                        struct err *e)
+{
+    TRY(insert_job(s, run_id, r, attempt, stored_us, job_id, e));
+    TRY(insert_output(s, *job_id, r, e));
+    for (size_t i = 0; i < r->job->n_documents; i++)
+        TRY(insert_document(s, *job_id, i, &r->job->documents[i], e));
+    for (size_t i = 0; i < r->n_drafts; i++)
+        TRY(insert_draft(s, *job_id, &r->drafts[i], e));
+    return insert_line(s, *job_id, line, e);
 }
 
 static int put_one(struct store *s, const char *run_id, const struct result *r,
@@ -248,15 +261,9 @@ static int put_one(struct store *s, const char *run_id, const struct result *r,
     if (row.job_id && row.same_payload)
         return 0;
     if (row.job_id)
-        TRY(replace_row(s, &row, &r->job->source, run_id, e));
+        TRY(store_replace_row(s, &row, &r->job->source, run_id, e));
     const int64_t attempt = row.job_id && row.same_run ? row.attempt + 1 : 1;
-    TRY(insert_job(s, run_id, r, attempt, &job_id, e));
-    TRY(insert_output(s, job_id, r, e));
-    for (size_t i = 0; i < r->job->n_documents; i++)
-        TRY(insert_document(s, job_id, i, &r->job->documents[i], e));
-    for (size_t i = 0; i < r->n_drafts; i++)
-        TRY(insert_draft(s, job_id, &r->drafts[i], e));
-    return insert_line(s, job_id, line, e);
+    return store_insert_result(s, run_id, r, line, attempt, clock_wall_us(), &job_id, e);
 }
 
 int store_put(struct store *s, const char *run_id, const struct result *const *results,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "io/store_upkeep.h"
 
 #define LINES_OF_RUN                                                                           \
     "run_id = ?1 AND topic = ?2 AND partition = 0 AND offset BETWEEN ?3 AND ?4 "               \
@@ -19,6 +20,9 @@
     "b.published_at IS NOT NULL, b.line "                                                      \
     "FROM jobs j LEFT JOIN outbox b ON b.job_id = j.job_id "                                   \
     "WHERE j.topic = ?1 AND j.partition = ?2 AND j.offset = ?3 AND j.is_current = 1 "
+#define RECEIVE_COLUMNS                                                                        \
+    "SELECT j.job_id, j.attempt, j.payload_sha256, j.run_id = ?3, b.line, j.topic, "           \
+    "j.partition, j.offset FROM jobs j LEFT JOIN outbox b ON b.job_id = j.job_id "
 
 /* Columns by hand, then one for every row of metrics.def. */
 static const char job_insert[] =
@@ -53,6 +57,18 @@ static const char experiment_insert[] =
 #undef FIGURE
     ":cpu, :kernels, :model, :model_sha256, :quant, :version, "
     "CASE WHEN json_valid(:settings_json) THEN :settings_json END, :started_at)";
+
+/* The columns that store_result_headers.c reads, in its order. */
+static const char headers_job[] =
+    "SELECT j.attempt, j.custom_id, j.status, j.dialect, j.worker_id, j.result_id, "
+    "j.payload_sha256, j.prefix_group, j.submitted_at, j.admitted_at, j.stored_at, j.run_id, "
+    "r.model_sha256, r.quant, r.kernels, r.version, j.miss_reason, r.started_at, "
+    "j.finished_at, "
+    "j.model"
+#define METRIC(column, field, unit, help) ", j." #column
+#include "schema/metrics.def"
+#undef METRIC
+    " FROM jobs j JOIN runs r ON r.run_id = j.run_id WHERE j.job_id = ?1";
 
 static const char *const texts[STORE_SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -130,6 +146,38 @@ static const char *const texts[STORE_SQL_COUNT] = {
     [SQL_CRASH_PRUNE] = "DELETE FROM crashes WHERE seen_at < ?1",
     [SQL_CRASH_EACH] =
         "SELECT topic, partition, offset, payload_sha256, strikes, deaths FROM crashes",
+    /* Of a run that only its results tell of; what one does not know the next may. */
+    [SQL_RECEIVE_RUN] =
+        "INSERT INTO runs (run_id, model, model_sha256, quant, kernels, engine_json, version, "
+        "started_at) VALUES (?1, ?2, ?3, ?4, ?5, '{}', ?6, ?7) "
+        "ON CONFLICT DO UPDATE SET "
+        "model = CASE model WHEN '' THEN excluded.model ELSE model END, "
+        "model_sha256 = CASE model_sha256 WHEN '' THEN excluded.model_sha256 "
+        "ELSE model_sha256 END, "
+        "quant = CASE quant WHEN '' THEN excluded.quant ELSE quant END, "
+        "kernels = CASE kernels WHEN '' THEN excluded.kernels ELSE kernels END, "
+        "version = CASE version WHEN '' THEN excluded.version ELSE version END, "
+        "started_at = min(started_at, excluded.started_at) "
+        "WHERE started_at > excluded.started_at OR '' IN (model, model_sha256, quant, kernels, "
+        "version)",
+    [SQL_RECEIVE_PLACE] = RECEIVE_COLUMNS
+    "WHERE j.topic = ?1 AND j.partition = ?2 AND j.offset = ?4 AND j.is_current = 1 "
+    "AND j.is_file = 0",
+    [SQL_RECEIVE_FIND] = RECEIVE_COLUMNS
+    "WHERE j.custom_id = ?1 AND j.result_id = ?2 AND j.is_current = 1 AND j.is_file = 0",
+    [SQL_RECEIVE_MARK] = "UPDATE outbox SET published_at = ?2 WHERE job_id = ?1",
+    [SQL_POSITION_SET] =
+        "INSERT INTO result_offsets (topic, partition, next_offset, updated_at) "
+        "VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset, "
+        "updated_at = excluded.updated_at",
+    [SQL_HEADERS_JOB] = headers_job,
+    [SQL_HEADERS_DOCUMENTS] =
+        "SELECT doc_id, title, bytes FROM job_documents WHERE job_id = ?1 ORDER BY position",
+    [SQL_HEADERS_DRAFTS] = "SELECT source, depth, drafted, accepted FROM job_drafts "
+                           "WHERE job_id = ?1 ORDER BY source, depth",
+    [SQL_POSITION_NOTE] =
+        "INSERT INTO meta VALUES ('result ' || ?1 || ' ' || ?2, ?3 || ' ' || ?4) "
+        "ON CONFLICT DO UPDATE SET value = excluded.value",
 };
 
 static unsigned flags_of(int primary)
@@ -163,7 +211,7 @@ static const char *advice_for(int primary, int cause)
     switch (primary) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-        return "; it or its disk is damaged: keep it, start with another database";
+        return "; it or its disk is damaged: " STORE_ADVICE;
     case SQLITE_BUSY:
     case SQLITE_LOCKED: return "; another program holds it: end that one";
     case SQLITE_IOERR: /* SQLite does not keep the errno of a commit */
@@ -182,7 +230,7 @@ int store_fail(struct store *s, struct err *e, const char *what)
     const int code = primary == SQLITE_NOMEM ? ERR_NOMEM : ERR_DB;
     const char *message = s->db ? sqlite3_errmsg(s->db) : "out of memory";
     const int cause = s->db ? cause_of(s->db, primary) : 0;
-    return ERR_SET_FLAGS(e, code, flags_of(primary), "%s: cannot %s: %s (SQLite %d%s%s)%s",
+    return ERR_SET_FLAGS(e, code, flags_of(primary), "%s: cannot %s: %.160s (SQLite %d%s%s)%s",
                          s->path, what, message, extended, cause ? ", " : "",
                          cause ? strerror(cause) : "", advice_for(primary, cause));
 }

@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "io/store.h"
 
 enum store_sql {
@@ -45,6 +46,15 @@ enum store_sql {
     SQL_CRASH_FORGET,
     SQL_CRASH_PRUNE,
     SQL_CRASH_EACH,
+    SQL_RECEIVE_RUN,
+    SQL_RECEIVE_PLACE,
+    SQL_RECEIVE_FIND,
+    SQL_RECEIVE_MARK,
+    SQL_POSITION_SET,
+    SQL_POSITION_NOTE,
+    SQL_HEADERS_JOB,
+    SQL_HEADERS_DOCUMENTS,
+    SQL_HEADERS_DRAFTS,
     STORE_SQL_COUNT
 };
 
@@ -116,11 +126,23 @@ int store_find_row(struct store *s, const struct job_source *source, const char 
                    const char *payload_sha256, struct store_row *row, char **line,
                    struct err *e);
 
-/* Within the caller's transaction. */
+/* Within the caller's transaction, as all up to here. A result with its answer, documents,
+ * drafts and line; no current row may answer its source. */
+int store_insert_result(struct store *s, const char *run_id, const struct result *r,
+                        const char *line, int64_t attempt, int64_t stored_us, int64_t *job_id,
+                        struct err *e);
+/* The old answer to a source whose input is another one now (store.c): deleted, or retired. */
+int store_replace_row(struct store *s, const struct store_row *row,
+                      const struct job_source *source, const char *run_id, struct err *e);
+/* A statement whose only parameter is a job_id. */
+int store_by_job_id(struct store *s, enum store_sql which, int64_t job_id, struct err *e);
 int store_mark_all(struct store *s, const struct job_source *const *sources, size_t n,
                    struct err *e);
 int store_sink_set_stale(struct store *s, const char *run_id, const char *topic, bool stale,
                          struct err *e);
+
+/* A path as SQLite's URI: what means something in one is escaped. */
+void store_append_uri(struct buf *out, const char *path, const char *parameters);
 
 /* The schema: creates or upgrades; views follow the text that is built in. */
 enum { STORE_APPLICATION_ID = 0x53484146, STORE_SCHEMA_VERSION = 5 };

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "io/store_upkeep.h"
 
 enum { BUSY_MS = 5000, SMALL_FILE_BYTES = 16 << 20 };
 
@@ -88,8 +89,8 @@ static int quick_check(struct store *s, struct err *e)
         const char *verdict = (const char *)sqlite3_column_text(statement, 0);
         if (!verdict || strcmp(verdict, "ok") != 0)
             code = ERR_SET_FLAGS(e, ERR_DB, ERR_FATAL,
-                                 "%s is damaged (%s); keep it and start with another database",
-                                 s->path, verdict ? verdict : "no verdict");
+                                 "%s is damaged (%.200s); " STORE_ADVICE, s->path,
+                                 verdict ? verdict : "no verdict");
     }
     sqlite3_finalize(statement);
     return code;
@@ -183,9 +184,23 @@ int store_migrate(struct store *s, int64_t from, struct err *e)
     return refresh_views(s, e);
 }
 
+void store_append_uri(struct buf *out, const char *path, const char *parameters)
+{
+    buf_append_str(out, "file:");
+    for (const char *c = path; *c; c++) {
+        if (*c == '%' || *c == '?' || *c == '#')
+            buf_printf(out, "%%%02x", (unsigned char)*c);
+        else
+            buf_append_char(out, *c);
+    }
+    buf_append_str(out, parameters);
+}
+
 static int connect_file(struct store *s, struct err *e)
 {
-    const int flags = s->mode == STORE_OWNER ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY;
+    int flags = s->mode == STORE_OWNER ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY;
+    if (strncmp(s->path, "file:", 5) != 0) /* so that others can be attached for reading only */
+        flags |= SQLITE_OPEN_URI;
     if (sqlite3_open_v2(s->path, &s->db, flags | SQLITE_OPEN_EXRESCODE, NULL) != SQLITE_OK)
         return store_fail(s, e, "open the database");
     sqlite3_busy_timeout(s->db, BUSY_MS);
@@ -209,12 +224,58 @@ int store_identity(struct store *s, int64_t *out, struct err *e)
                            out, e);
 }
 
+/* The identity that the file has without its log; 0: it has none, or cannot be read so. */
+static int64_t identity_in_file(const struct store *s)
+{
+    struct buf uri = {0};
+    sqlite3 *db = NULL;
+    sqlite3_stmt *st = NULL;
+    int64_t identity = 0;
+    char *real = realpath(s->path, NULL);
+    store_append_uri(&uri, real ? real : s->path, "?mode=ro&immutable=1");
+    free(real);
+    if (buf_ok(&uri) &&
+        sqlite3_open_v2(buf_str(&uri), &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) ==
+            SQLITE_OK &&
+        sqlite3_prepare_v2(db,
+                           "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'identity'", -1,
+                           &st, NULL) == SQLITE_OK &&
+        sqlite3_step(st) == SQLITE_ROW)
+        identity = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    buf_fini(&uri);
+    return identity;
+}
+
+/* SQLite takes any log that lies beside a file for its own. */
+static int refuse_foreign_log(struct store *s, int64_t in_file, struct err *e)
+{
+    int64_t seen = 0, has_meta = 0;
+    TRY(store_query_s64(s, "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'", &has_meta,
+                        e));
+    if (in_file == 0 || !has_meta)
+        return 0;
+    TRY(store_query_s64(s,
+                        "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta "
+                        "WHERE key = 'identity'), 0)",
+                        &seen, e));
+    if (seen == in_file)
+        return 0;
+    return ERR_SET_FLAGS(e, ERR_DB, ERR_FATAL,
+                         "%s-wal belongs to another database; move it away (nothing of this "
+                         "one is in it), or " STORE_ADVICE,
+                         s->path);
+}
+
 static int open_owner(struct store *s, struct err *e)
 {
     int64_t version = 0;
     TRY(store_lock_take(&s->lock, s->path, e));
     TRY(create_private(s->path, e));
+    const int64_t in_file = identity_in_file(s);
     TRY(connect_file(s, e));
+    TRY(refuse_foreign_log(s, in_file, e));
     TRY(check_identity(s, &version, e));
     if (s->lock.left_behind || file_bytes(s->path) <= SMALL_FILE_BYTES)
         TRY(quick_check(s, e));
@@ -230,7 +291,9 @@ static int open_reader(struct store *s, struct err *e)
     int64_t version = 0;
     if (access(s->path, F_OK) != 0)
         return ERR_SET(e, ERR_NOTFOUND, "%s: no such database", s->path);
+    const int64_t in_file = identity_in_file(s);
     TRY(connect_file(s, e));
+    TRY(refuse_foreign_log(s, in_file, e));
     TRY(check_identity(s, &version, e));
     if (version == 0)
         return ERR_SET(e, ERR_STATE, "%s is empty: no run has written to it yet", s->path);
