@@ -1,10 +1,10 @@
 #include "cli.h"
 
 extern const struct command cmd_run, cmd_work, cmd_submit, cmd_check, cmd_results, cmd_stats,
-    cmd_model, cmd_bench, cmd_heads;
+    cmd_model, cmd_bench, cmd_heads, cmd_status;
 
 const struct command *const commands[] = {
-    &cmd_run,   &cmd_work,  &cmd_submit, &cmd_check, &cmd_results,
+    &cmd_run,   &cmd_work,  &cmd_submit, &cmd_check, &cmd_status, &cmd_results,
     &cmd_stats, &cmd_model, &cmd_heads,  &cmd_bench, NULL,
 };
 
