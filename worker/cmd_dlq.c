@@ -10,22 +10,22 @@
 #include "cli.h"
 #include "dlq_print.h"
 #include "dlq_topic.h"
-#include "io/dead_letters.h"
+#include "io/dlq.h"
 
 /* What a verb knows of. */
-struct dlq {
+struct call {
     const struct cli *cli;
     const char *topic;
-    struct dead_letters *letters;
+    struct dlq *letters;
     int64_t n_rows;
     int code; /* of the process, when there is no error */
 };
 
 /* ------------------------------------------------------------------ ls and show */
 
-static int print_row(void *ctx, const struct dead_letter *letter, bool *stop, struct err *e)
+static int print_row(void *ctx, const struct dlq_letter *letter, bool *stop, struct err *e)
 {
-    struct dlq *d = ctx;
+    struct call *d = ctx;
     if (d->cli->limit >= 0 && d->n_rows == d->cli->limit) {
         *stop = true;
         log_info("there are more dead letters in %s than --limit %" PRId64, d->topic,
@@ -39,16 +39,16 @@ static int print_row(void *ctx, const struct dead_letter *letter, bool *stop, st
     return 0;
 }
 
-static int list(struct dlq *d, struct err *e)
+static int list(struct call *d, struct err *e)
 {
     if (!d->cli->json)
         dlq_print_titles();
-    return dead_letters_walk(d->letters, print_row, d, e);
+    return dlq_walk(d->letters, print_row, d, e);
 }
 
-static int print_letter(void *ctx, const struct dead_letter *letter, bool *stop, struct err *e)
+static int print_letter(void *ctx, const struct dlq_letter *letter, bool *stop, struct err *e)
 {
-    const struct dlq *d = ctx;
+    const struct call *d = ctx;
     *stop = true;
     if (d->cli->json)
         return dlq_print_letter_json(letter, d->topic, e);
@@ -87,7 +87,7 @@ static bool take_last(const char *text, size_t *end, int64_t max, int64_t *out)
     return is_number;
 }
 
-static int parse_place(const struct dlq *d, int32_t *partition, int64_t *offset, struct err *e)
+static int parse_place(const struct call *d, int32_t *partition, int64_t *offset, struct err *e)
 {
     const char *const *args = d->cli->args + 1; /* behind the verb */
     const size_t n_args = d->cli->n_args - 1;
@@ -109,12 +109,12 @@ static int parse_place(const struct dlq *d, int32_t *partition, int64_t *offset,
     return is_good ? 0 : refuse_place(e);
 }
 
-static int show(struct dlq *d, struct err *e)
+static int show(struct call *d, struct err *e)
 {
     int32_t partition = -1;
     int64_t offset = -1;
     TRY(parse_place(d, &partition, &offset, e));
-    return dead_letters_show(d->letters, partition, offset, print_letter, d, e);
+    return dlq_show(d->letters, partition, offset, print_letter, d, e);
 }
 
 /* ------------------------------------------------------------------ redrive */
@@ -129,19 +129,19 @@ static int check_redrive(const struct cli *cli, struct err *e)
                    "--all, or PARTITION OFFSET");
 }
 
-static int choose(const struct dlq *d, struct dead_letter_choice *choice, struct err *e)
+static int choose(const struct call *d, struct dlq_choice *choice, struct err *e)
 {
     const struct cli *cli = d->cli;
-    *choice = (struct dead_letter_choice){.code = cli->code,
-                                          .job_id = cli->id,
-                                          .partition = -1,
-                                          .offset = -1,
-                                          .limit = cli->limit,
-                                          .again = cli->again};
+    *choice = (struct dlq_choice){.code = cli->code,
+                                  .job_id = cli->id,
+                                  .partition = -1,
+                                  .offset = -1,
+                                  .limit = cli->limit,
+                                  .again = cli->again};
     return cli->n_args > 1 ? parse_place(d, &choice->partition, &choice->offset, e) : 0;
 }
 
-static void say_redriven(const struct dlq *d, const struct redrive_report *r)
+static void say_redriven(const struct call *d, const struct redrive_report *r)
 {
     if (d->cli->json) {
         printf("{\"redriven\":%" PRIu64 ",\"already\":%" PRIu64 ",\"elsewhere\":%" PRIu64
@@ -165,12 +165,12 @@ static void say_redriven(const struct dlq *d, const struct redrive_report *r)
                  r->beyond, INFLIGHT_SPAN_MAX);
 }
 
-static int redrive(struct dlq *d, struct err *e)
+static int redrive(struct call *d, struct err *e)
 {
-    struct dead_letter_choice choice;
+    struct dlq_choice choice;
     struct redrive_report report;
     TRY(choose(d, &choice, e));
-    const int rc = dead_letters_redrive(d->letters, &choice, &report, e);
+    const int rc = dlq_redrive(d->letters, &choice, &report, e);
     if (rc == 0 || report.redriven > 0)
         say_redriven(d, &report);
     TRY(rc);
@@ -190,13 +190,14 @@ static int check_purge(const struct cli *cli, struct err *e)
     return ERR_SET(e, ERR_USAGE, "say what is deleted: --before OFFSET or --all");
 }
 
-static int choose_purge(const struct dlq *d, int32_t *partition, int64_t *before, struct err *e)
+static int choose_purge(const struct call *d, int32_t *partition, int64_t *before,
+                        struct err *e)
 {
     const struct cli *cli = d->cli;
     int64_t p = -1;
     if (cli->n_args > 1 && !parse_digits(cli->args[1], strlen(cli->args[1]), INT32_MAX, &p))
         return ERR_SET(e, ERR_USAGE, "'%s' is no partition", cli->args[1]);
-    const int n = dead_letters_count_partitions(d->letters);
+    const int n = dlq_count_partitions(d->letters);
     if (cli->before >= 0 && p < 0 && n > 1)
         return ERR_SET(e, ERR_USAGE,
                        "%s has %d partitions: name the one (sheaf dlq purge PARTITION --before "
@@ -207,7 +208,7 @@ static int choose_purge(const struct dlq *d, int32_t *partition, int64_t *before
     return 0;
 }
 
-static int say_purged(struct dlq *d, const struct purge_report *r, struct err *e)
+static int say_purged(struct call *d, const struct purge_report *r, struct err *e)
 {
     char text[256];
     snprintf(text, sizeof text,
@@ -221,13 +222,13 @@ static int say_purged(struct dlq *d, const struct purge_report *r, struct err *e
     return 0;
 }
 
-static int purge(struct dlq *d, struct err *e)
+static int purge(struct call *d, struct err *e)
 {
     int32_t partition = -1;
     int64_t before = 0;
     struct purge_report report;
     TRY(choose_purge(d, &partition, &before, e));
-    TRY(dead_letters_purge(d->letters, partition, before, d->cli->yes, &report, e));
+    TRY(dlq_purge(d->letters, partition, before, d->cli->yes, &report, e));
     return say_purged(d, &report, e);
 }
 
@@ -237,7 +238,7 @@ enum { TAKES_LIMIT = 1, TAKES_CHOICE = 2, TAKES_ALL = 4, TAKES_PURGE = 8, TAKES_
 
 static const struct verb {
     const char *name;
-    int (*run)(struct dlq *d, struct err *e);
+    int (*run)(struct call *d, struct err *e);
     size_t args_min, args_max; /* behind the verb */
     unsigned takes;
     int (*check)(const struct cli *cli, struct err *e); /* or NULL */
@@ -284,7 +285,7 @@ static int check_usage(const struct cli *cli, const struct verb *verb, struct er
     return verb->check ? verb->check(cli, e) : 0;
 }
 
-static int open_and_run(struct dlq *d, const struct verb *verb, struct err *e)
+static int open_and_run(struct call *d, const struct verb *verb, struct err *e)
 {
     const struct settings *s = &d->cli->settings;
     const struct kafka_options kafka = {.brokers = s->brokers,
@@ -296,10 +297,10 @@ static int open_and_run(struct dlq *d, const struct verb *verb, struct err *e)
     if (!topic.name[0])
         return ERR_SET(e, ERR_CONFIG, "there are no dead letters: dead_letters is off");
     d->topic = topic.name;
-    const struct dead_letters_options options = {.kafka = &kafka, .topic = topic.name};
-    TRY(dead_letters_open(&options, &d->letters, e));
+    const struct dlq_options options = {.kafka = &kafka, .topic = topic.name};
+    TRY(dlq_open(&options, &d->letters, e));
     const int rc = verb->run(d, e);
-    dead_letters_close(d->letters);
+    dlq_close(d->letters);
     return rc;
 }
 
@@ -308,7 +309,7 @@ static int run(struct cli *cli, struct err *e)
     const struct verb *verb = find_verb(cli, e);
     if (!verb || check_usage(cli, verb, e) != 0)
         return EXIT_USAGE;
-    struct dlq d = {.cli = cli};
+    struct call d = {.cli = cli};
     return open_and_run(&d, verb, e) == 0 ? d.code : cli_exit_code(e);
 }
 

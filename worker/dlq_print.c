@@ -17,7 +17,7 @@ enum {
     CODE_CHARS = 22,
     ORIGIN_CHARS = 28,
     MESSAGE_CHARS = 200,
-    TIME_CHARS = 20,
+    TIME_CHARS = 24,
     HEADER_CHARS = 1024, /* of one header on stderr */
     HEADERS_MAX = 1000,  /* on stderr */
     TEXT_BYTES_MAX = 4096,
@@ -59,16 +59,16 @@ static void print_cell(const char *text, size_t length, size_t width)
     pad(n_chars, width);
 }
 
-static void print_header_cell(const struct dead_letter *letter, const char *name, size_t width)
+static void print_header_cell(const struct dlq_letter *letter, const char *name, size_t width)
 {
-    struct dead_letter_header h;
-    if (dead_letter_header(letter, name, &h))
+    struct dlq_letter_header h;
+    if (dlq_letter_header(letter, name, &h))
         print_cell(h.value, h.length, width);
     else
         print_cell("-", 1, width);
 }
 
-static void print_place(const struct dead_letter *letter)
+static void print_place(const struct dlq_letter *letter)
 {
     char place[48];
     const int n =
@@ -77,11 +77,11 @@ static void print_place(const struct dead_letter *letter)
 }
 
 /* When the job failed, as its worker says, else when the letter was written. */
-static void print_time(const struct dead_letter *letter)
+static void print_time(const struct dlq_letter *letter)
 {
-    struct dead_letter_header h;
+    struct dlq_letter_header h;
     char utc[CLOCK_UTC_BYTES];
-    if (dead_letter_header(letter, "sheaf.error.timestamp", &h)) {
+    if (dlq_letter_header(letter, "sheaf.error.timestamp", &h)) {
         print_cell(h.value, h.length, TIME_CHARS);
     } else {
         clock_format_utc(letter->timestamp_us, utc);
@@ -90,14 +90,14 @@ static void print_time(const struct dead_letter *letter)
 }
 
 /* topic/partition/offset as the headers say; returns the length. */
-static size_t read_origin(const struct dead_letter *letter, char *out, size_t capacity)
+static size_t read_origin(const struct dlq_letter *letter, char *out, size_t capacity)
 {
     static const char *const names[] = {"sheaf.error.topic", "sheaf.error.partition",
                                         "sheaf.error.offset"};
     size_t n = 0;
     for (size_t i = 0; i < 3; i++) {
-        struct dead_letter_header h;
-        if (!dead_letter_header(letter, names[i], &h) || n + h.length + 1 >= capacity)
+        struct dlq_letter_header h;
+        if (!dlq_letter_header(letter, names[i], &h) || n + h.length + 1 >= capacity)
             return (size_t)snprintf(out, capacity, "-");
         if (i > 0)
             out[n++] = '/';
@@ -109,11 +109,11 @@ static size_t read_origin(const struct dead_letter *letter, char *out, size_t ca
 
 void dlq_print_titles(void)
 {
-    printf("%-10s  %-20s  %-*s  %-*s  %-9s  %-*s  %s\n", "place", "time", ID_CHARS, "job",
+    printf("%-10s  %-24s  %-*s  %-*s  %-9s  %-*s  %s\n", "place", "time", ID_CHARS, "job",
            CODE_CHARS, "code", "state", ORIGIN_CHARS, "from", "message");
 }
 
-void dlq_print_row(const struct dead_letter *letter)
+void dlq_print_row(const struct dlq_letter *letter)
 {
     char origin[TOPIC_NAME_BYTES_MAX + 64];
     print_place(letter);
@@ -122,16 +122,16 @@ void dlq_print_row(const struct dead_letter *letter)
     print_header_cell(letter, "sheaf.error.code", CODE_CHARS);
     print_cell(state_names[letter->state], strlen(state_names[letter->state]), 9);
     print_cell(origin, read_origin(letter, origin, sizeof origin), ORIGIN_CHARS);
-    struct dead_letter_header h;
+    struct dlq_letter_header h;
     size_t n_chars;
-    if (dead_letter_header(letter, "sheaf.error.message", &h))
+    if (dlq_letter_header(letter, "sheaf.error.message", &h))
         excerpt_print(h.value, cut(h.value, h.length, MESSAGE_CHARS, &n_chars));
     putchar('\n');
 }
 
-void dlq_print_headers(const struct dead_letter *letter)
+void dlq_print_headers(const struct dlq_letter *letter)
 {
-    struct dead_letter_header h;
+    struct dlq_letter_header h;
     size_t n_chars;
     if (letter->key) {
         fputs("key: ", stderr);
@@ -139,7 +139,7 @@ void dlq_print_headers(const struct dead_letter *letter)
                       cut(letter->key, letter->key_length, HEADER_CHARS, &n_chars));
         fputc('\n', stderr);
     }
-    for (size_t i = 0; i < HEADERS_MAX && dead_letter_header_at(letter, i, &h); i++) {
+    for (size_t i = 0; i < HEADERS_MAX && dlq_letter_header_at(letter, i, &h); i++) {
         excerpt_write(stderr, h.name, cut(h.name, strlen(h.name), HEADER_CHARS, &n_chars));
         fputs(": ", stderr);
         if (h.value)
@@ -167,10 +167,10 @@ static bool set_bytes(json_t *object, const char *name, const void *bytes, size_
 }
 
 /* A header that is always text, of bounded length; absent ones are null. */
-static json_t *header_text(const struct dead_letter *letter, const char *name)
+static json_t *header_text(const struct dlq_letter *letter, const char *name)
 {
-    struct dead_letter_header h;
-    if (!dead_letter_header(letter, name, &h))
+    struct dlq_letter_header h;
+    if (!dlq_letter_header(letter, name, &h))
         return json_null();
     size_t length;
     char *clean = result_clean_utf8(
@@ -181,11 +181,11 @@ static json_t *header_text(const struct dead_letter *letter, const char *name)
 }
 
 /* Digits are a number. */
-static json_t *header_number(const struct dead_letter *letter, const char *name)
+static json_t *header_number(const struct dlq_letter *letter, const char *name)
 {
-    struct dead_letter_header h;
+    struct dlq_letter_header h;
     char digits[24];
-    if (!dead_letter_header(letter, name, &h) || h.length == 0 || h.length > 18)
+    if (!dlq_letter_header(letter, name, &h) || h.length == 0 || h.length > 18)
         return json_null();
     memcpy(digits, h.value, h.length);
     digits[h.length] = '\0';
@@ -194,7 +194,7 @@ static json_t *header_number(const struct dead_letter *letter, const char *name)
     return json_integer(strtoll(digits, NULL, 10));
 }
 
-static json_t *time_of(const struct dead_letter *letter)
+static json_t *time_of(const struct dlq_letter *letter)
 {
     char utc[CLOCK_UTC_BYTES];
     return letter->timestamp_us > 0 ? json_string(clock_format_utc(letter->timestamp_us, utc))
@@ -214,7 +214,7 @@ static int print_object(json_t *object, bool is_whole, struct err *e)
     return 0;
 }
 
-int dlq_print_row_json(const struct dead_letter *letter, struct err *e)
+int dlq_print_row_json(const struct dlq_letter *letter, struct err *e)
 {
     json_t *row = json_pack(
         "{s:i, s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o}, s:I}",
@@ -235,7 +235,7 @@ int dlq_print_row_json(const struct dead_letter *letter, struct err *e)
     return print_object(row, true, e);
 }
 
-static bool add_header(json_t *list, const struct dead_letter_header *h)
+static bool add_header(json_t *list, const struct dlq_letter_header *h)
 {
     json_t *object = json_object();
     return object && set_bytes(object, "name", h->name, strlen(h->name)) &&
@@ -243,7 +243,7 @@ static bool add_header(json_t *list, const struct dead_letter_header *h)
            json_array_append_new(list, object) == 0;
 }
 
-int dlq_print_letter_json(const struct dead_letter *letter, const char *topic, struct err *e)
+int dlq_print_letter_json(const struct dlq_letter *letter, const char *topic, struct err *e)
 {
     json_t *root =
         json_pack("{s:s, s:i, s:I, s:o, s:s}", "topic", topic, "partition", letter->partition,
@@ -251,8 +251,8 @@ int dlq_print_letter_json(const struct dead_letter *letter, const char *topic, s
                   state_names[letter->state]);
     json_t *headers = json_array();
     bool is_whole = root && headers;
-    struct dead_letter_header h;
-    for (size_t i = 0; is_whole && dead_letter_header_at(letter, i, &h); i++)
+    struct dlq_letter_header h;
+    for (size_t i = 0; is_whole && dlq_letter_header_at(letter, i, &h); i++)
         is_whole = add_header(headers, &h);
     is_whole = is_whole && set_bytes(root, "key", letter->key, letter->key_length) &&
                set_bytes(root, "value", letter->value, letter->value_length) &&

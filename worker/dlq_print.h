@@ -10,15 +10,15 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "io/dead_letters.h"
+#include "io/dlq.h"
 
 void dlq_print_titles(void);
-void dlq_print_row(const struct dead_letter *letter);
+void dlq_print_row(const struct dlq_letter *letter);
 /* One line: what ls says of a letter. */
-int dlq_print_row_json(const struct dead_letter *letter, struct err *e);
+int dlq_print_row_json(const struct dlq_letter *letter, struct err *e);
 /* One object: place, key, value and every header in order. */
-int dlq_print_letter_json(const struct dead_letter *letter, const char *topic, struct err *e);
+int dlq_print_letter_json(const struct dlq_letter *letter, const char *topic, struct err *e);
 /* Key and headers, a line each, on stderr. */
-void dlq_print_headers(const struct dead_letter *letter);
+void dlq_print_headers(const struct dlq_letter *letter);
 
 #endif

@@ -6,7 +6,11 @@
 
 #include "base/clock.h"
 
-#define FETCH_WAIT_MS "10"
+/* A reader of everything, not of a few jobs: librdkafka pauses for a second whenever more than
+ * this is fetched ahead, and an end is to be seen soon, as the next partition waits for it. */
+static const char *const fetching[][2] = {{"queued.min.messages", "100000"},
+                                          {"queued.max.messages.kbytes", "32768"},
+                                          {"fetch.wait.max.ms", "10"}};
 
 enum {
     LOOK_UP_MS = 10000,
@@ -38,8 +42,9 @@ int kafka_reader_open(const struct kafka_options *o, struct kafka_reader **out, 
     int rc = kafka_conf_build(o, KAFKA_CONSUMER, &conf, e);
     if (rc == 0 && !(r->brokers = strdup(o->brokers)))
         rc = ERR_SET(e, ERR_NOMEM, "no memory for a Kafka reader");
-    if (rc == 0) { /* an end is to be seen soon: the next partition waits for it */
-        rd_kafka_conf_set(conf, "fetch.wait.max.ms", FETCH_WAIT_MS, reason, sizeof reason);
+    if (rc == 0) {
+        for (size_t i = 0; i < sizeof fetching / sizeof *fetching; i++)
+            rd_kafka_conf_set(conf, fetching[i][0], fetching[i][1], reason, sizeof reason);
         rd_kafka_conf_set_opaque(conf, r);
         rd_kafka_conf_set_error_cb(conf, on_error);
         r->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, reason, sizeof reason);

@@ -1,4 +1,4 @@
-#include "dead_letters_int.h"
+#include "dlq_int.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,23 +8,23 @@
 
 /* ------------------------------------------------------------------ one letter */
 
-bool dead_letter_header_at(const struct dead_letter *letter, size_t i,
-                           struct dead_letter_header *out)
+bool dlq_letter_header_at(const struct dlq_letter *letter, size_t i,
+                          struct dlq_letter_header *out)
 {
     return letter->headers && rd_kafka_header_get_all(letter->headers, i, &out->name,
                                                       &out->value, &out->length) == 0;
 }
 
-bool dead_letter_header(const struct dead_letter *letter, const char *name,
-                        struct dead_letter_header *out)
+bool dlq_letter_header(const struct dlq_letter *letter, const char *name,
+                       struct dlq_letter_header *out)
 {
-    *out = (struct dead_letter_header){.name = name};
+    *out = (struct dlq_letter_header){.name = name};
     return letter->headers &&
            rd_kafka_header_get_last(letter->headers, name, &out->value, &out->length) == 0 &&
            out->value;
 }
 
-bool dead_letter_is_added(const char *header_name)
+bool dlq_letter_is_added(const char *header_name)
 {
     static const char *const prefixes[] = {"sheaf.error.", "__connect.errors.", "kafka_dlt-"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
@@ -33,46 +33,44 @@ bool dead_letter_is_added(const char *header_name)
     return false;
 }
 
-bool dead_letter_header_is(const struct dead_letter *letter, const char *name, const char *text)
+bool dlq_letter_header_is(const struct dlq_letter *letter, const char *name, const char *text)
 {
-    struct dead_letter_header header;
-    return dead_letter_header(letter, name, &header) && header.length == strlen(text) &&
+    struct dlq_letter_header header;
+    return dlq_letter_header(letter, name, &header) && header.length == strlen(text) &&
            memcmp(header.value, text, header.length) == 0;
 }
 
-bool dead_letters_is_of_group(const struct dead_letters *d, const struct dead_letter *letter)
+bool dlq_is_of_group(const struct dlq *d, const struct dlq_letter *letter)
 {
-    return dead_letter_header_is(letter, "sheaf.error.group", d->kafka->group);
+    return dlq_letter_header_is(letter, "sheaf.error.group", d->kafka->group);
 }
 
-static enum dead_letter_state state_of(const struct dead_letters *d,
-                                       const struct dead_letter *letter)
+static enum dlq_letter_state state_of(const struct dlq *d, const struct dlq_letter *letter)
 {
-    struct dead_letter_header header;
-    if (!dead_letter_header(letter, "sheaf.error.code", &header))
+    struct dlq_letter_header header;
+    if (!dlq_letter_header(letter, "sheaf.error.code", &header))
         return LETTER_FOREIGN;
-    if (!dead_letters_is_of_group(d, letter) ||
-        !dead_letter_header_is(letter, "sheaf.error.topic", d->kafka->jobs_topic))
+    if (!dlq_is_of_group(d, letter) ||
+        !dlq_letter_header_is(letter, "sheaf.error.topic", d->kafka->jobs_topic))
         return LETTER_ELSEWHERE;
     return offset_bits_has(&d->committed[letter->partition], letter->offset) ? LETTER_REDRIVEN
                                                                              : LETTER_OPEN;
 }
 
-void dead_letters_read(const struct dead_letters *d, const rd_kafka_message_t *message,
-                       struct dead_letter *out)
+void dlq_read(const struct dlq *d, const rd_kafka_message_t *message, struct dlq_letter *out)
 {
     ASSERT(message->partition >= 0 && message->partition < d->n_partitions);
     rd_kafka_timestamp_type_t type;
     const int64_t timestamp_ms = rd_kafka_message_timestamp(message, &type);
     const bool is_timed = type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && timestamp_ms > 0 &&
                           timestamp_ms < INT64_MAX / 1000;
-    *out = (struct dead_letter){.partition = message->partition,
-                                .offset = message->offset,
-                                .timestamp_us = is_timed ? timestamp_ms * 1000 : 0,
-                                .key = message->key,
-                                .key_length = message->key_len,
-                                .value = message->payload,
-                                .value_length = message->len};
+    *out = (struct dlq_letter){.partition = message->partition,
+                               .offset = message->offset,
+                               .timestamp_us = is_timed ? timestamp_ms * 1000 : 0,
+                               .key = message->key,
+                               .key_length = message->key_len,
+                               .value = message->payload,
+                               .value_length = message->len};
     if (rd_kafka_message_headers(message, &out->headers) != RD_KAFKA_RESP_ERR_NO_ERROR)
         out->headers = NULL;
     out->state = state_of(d, out);
@@ -80,7 +78,7 @@ void dead_letters_read(const struct dead_letters *d, const rd_kafka_message_t *m
 
 /* ------------------------------------------------------------------ the topic */
 
-static int name_notes_group(struct dead_letters *d, struct err *e)
+static int name_notes_group(struct dlq *d, struct err *e)
 {
     const size_t n = strlen(d->kafka->group) + sizeof ".dlq";
     d->notes_group = malloc(n);
@@ -90,7 +88,7 @@ static int name_notes_group(struct dead_letters *d, struct err *e)
     return 0;
 }
 
-static int find_topic(struct dead_letters *d, struct err *e)
+static int find_topic(struct dlq *d, struct err *e)
 {
     TRY(kafka_reader_count_partitions(d->reader, d->topic, &d->n_partitions, e));
     if (d->n_partitions == 0)
@@ -102,11 +100,10 @@ static int find_topic(struct dead_letters *d, struct err *e)
     return d->committed ? 0 : ERR_SET(e, ERR_NOMEM, "no memory for the topic %s", d->topic);
 }
 
-int dead_letters_open(const struct dead_letters_options *o, struct dead_letters **out,
-                      struct err *e)
+int dlq_open(const struct dlq_options *o, struct dlq **out, struct err *e)
 {
     *out = NULL;
-    struct dead_letters *d = calloc(1, sizeof *d);
+    struct dlq *d = calloc(1, sizeof *d);
     if (!d)
         return ERR_SET(e, ERR_NOMEM, "no memory for the topic %s", o->topic);
     d->kafka = o->kafka;
@@ -117,16 +114,16 @@ int dead_letters_open(const struct dead_letters_options *o, struct dead_letters 
     if (rc == 0)
         rc = find_topic(d, e);
     if (rc == 0)
-        rc = dead_letters_read_notes(d, false, e);
+        rc = dlq_read_notes(d, false, e);
     if (rc != 0) {
-        dead_letters_close(d);
+        dlq_close(d);
         return rc;
     }
     *out = d;
     return 0;
 }
 
-void dead_letters_close(struct dead_letters *d)
+void dlq_close(struct dlq *d)
 {
     if (!d)
         return;
@@ -136,19 +133,18 @@ void dead_letters_close(struct dead_letters *d)
     free(d);
 }
 
-int dead_letters_count_partitions(const struct dead_letters *d)
+int dlq_count_partitions(const struct dlq *d)
 {
     return d->n_partitions;
 }
 
-int dead_letters_read_notes(struct dead_letters *d, bool is_stable, struct err *e)
+int dlq_read_notes(struct dlq *d, bool is_stable, struct err *e)
 {
     return kafka_reader_committed(d->reader, d->notes_group, d->topic, d->n_partitions,
                                   is_stable, d->committed, e);
 }
 
-int dead_letters_range(struct dead_letters *d, int32_t partition, struct kafka_range *out,
-                       struct err *e)
+int dlq_range(struct dlq *d, int32_t partition, struct kafka_range *out, struct err *e)
 {
     TRY(kafka_reader_range(d->reader, d->topic, partition, out, e));
     struct offset_bits *noted = &d->committed[partition];
@@ -164,11 +160,11 @@ int dead_letters_range(struct dead_letters *d, int32_t partition, struct kafka_r
 /* ------------------------------------------------------------------ walks */
 
 /* Below `end`, or to the end of the partition as it is now when that comes first. */
-static int walk_partition(struct dead_letters *d, int32_t partition, int64_t end,
-                          dead_letter_visit visit, void *ctx, bool *stop, struct err *e)
+static int walk_partition(struct dlq *d, int32_t partition, int64_t end, dlq_visit visit,
+                          void *ctx, bool *stop, struct err *e)
 {
     struct kafka_range range;
-    TRY(dead_letters_range(d, partition, &range, e));
+    TRY(dlq_range(d, partition, &range, e));
     if (end > range.end)
         end = range.end;
     TRY(kafka_reader_seek(d->reader, d->topic, partition, range.begin, end, e));
@@ -177,8 +173,8 @@ static int walk_partition(struct dead_letters *d, int32_t partition, int64_t end
         TRY(kafka_reader_next(d->reader, &message, e));
         if (!message)
             return 0;
-        struct dead_letter letter;
-        dead_letters_read(d, message, &letter);
+        struct dlq_letter letter;
+        dlq_read(d, message, &letter);
         const int rc = visit(ctx, &letter, stop, e);
         rd_kafka_message_destroy(message);
         TRY(rc);
@@ -186,7 +182,7 @@ static int walk_partition(struct dead_letters *d, int32_t partition, int64_t end
     return 0;
 }
 
-int dead_letters_walk(struct dead_letters *d, dead_letter_visit visit, void *ctx, struct err *e)
+int dlq_walk(struct dlq *d, dlq_visit visit, void *ctx, struct err *e)
 {
     bool stop = false;
     for (int32_t p = 0; p < d->n_partitions && !stop; p++)
@@ -194,15 +190,15 @@ int dead_letters_walk(struct dead_letters *d, dead_letter_visit visit, void *ctx
     return 0;
 }
 
-static int read_at(struct dead_letters *d, int32_t partition, int64_t offset,
-                   rd_kafka_message_t **out, struct err *e)
+static int read_at(struct dlq *d, int32_t partition, int64_t offset, rd_kafka_message_t **out,
+                   struct err *e)
 {
     *out = NULL;
     if (partition < 0 || partition >= d->n_partitions)
         return ERR_SET(e, ERR_NOTFOUND, "%s has no partition %d: there are %d, from 0 on",
                        d->topic, partition, d->n_partitions);
     struct kafka_range range;
-    TRY(dead_letters_range(d, partition, &range, e));
+    TRY(dlq_range(d, partition, &range, e));
     if (offset >= range.begin && offset < range.end) {
         TRY(kafka_reader_seek(d->reader, d->topic, partition, offset, offset + 1, e));
         TRY(kafka_reader_next(d->reader, out, e));
@@ -216,13 +212,13 @@ static int read_at(struct dead_letters *d, int32_t partition, int64_t offset,
                    (long long)range.end);
 }
 
-int dead_letters_show(struct dead_letters *d, int32_t partition, int64_t offset,
-                      dead_letter_visit visit, void *ctx, struct err *e)
+int dlq_show(struct dlq *d, int32_t partition, int64_t offset, dlq_visit visit, void *ctx,
+             struct err *e)
 {
     rd_kafka_message_t *message;
     TRY(read_at(d, partition, offset, &message, e));
-    struct dead_letter letter;
-    dead_letters_read(d, message, &letter);
+    struct dlq_letter letter;
+    dlq_read(d, message, &letter);
     bool stop = false;
     const int rc = visit(ctx, &letter, &stop, e);
     rd_kafka_message_destroy(message);
@@ -231,7 +227,7 @@ int dead_letters_show(struct dead_letters *d, int32_t partition, int64_t offset,
 
 /* ------------------------------------------------------------------ deletion */
 
-static int count_letter(void *ctx, const struct dead_letter *letter, bool *stop, struct err *e)
+static int count_letter(void *ctx, const struct dlq_letter *letter, bool *stop, struct err *e)
 {
     (void)stop;
     (void)e;
@@ -244,7 +240,7 @@ static int count_letter(void *ctx, const struct dead_letter *letter, bool *stop,
 }
 
 /* Up to where is deleted; what is not counted is not deleted either. */
-static int list_ends(struct dead_letters *d, int32_t partition, int64_t before,
+static int list_ends(struct dlq *d, int32_t partition, int64_t before,
                      rd_kafka_topic_partition_list_t *list, struct err *e)
 {
     for (int32_t p = 0; p < d->n_partitions; p++) {
@@ -271,8 +267,7 @@ static void ask_to_delete(rd_kafka_t *rk, const rd_kafka_AdminOptions_t *options
     rd_kafka_DeleteRecords_destroy(wanted);
 }
 
-static int delete_records(struct dead_letters *d, rd_kafka_topic_partition_list_t *list,
-                          struct err *e)
+static int delete_records(struct dlq *d, rd_kafka_topic_partition_list_t *list, struct err *e)
 {
     rd_kafka_event_t *event;
     TRY(kafka_reader_request(d->reader, RD_KAFKA_ADMIN_OP_DELETERECORDS, false, ask_to_delete,
@@ -288,7 +283,7 @@ static int delete_records(struct dead_letters *d, rd_kafka_topic_partition_list_
     return rc;
 }
 
-static int purge(struct dead_letters *d, rd_kafka_topic_partition_list_t *list, bool is_sure,
+static int purge(struct dlq *d, rd_kafka_topic_partition_list_t *list, bool is_sure,
                  struct purge_report *report, struct err *e)
 {
     bool stop = false;
@@ -298,8 +293,8 @@ static int purge(struct dead_letters *d, rd_kafka_topic_partition_list_t *list, 
     return is_sure && list->cnt > 0 ? delete_records(d, list, e) : 0;
 }
 
-int dead_letters_purge(struct dead_letters *d, int32_t partition, int64_t before, bool is_sure,
-                       struct purge_report *report, struct err *e)
+int dlq_purge(struct dlq *d, int32_t partition, int64_t before, bool is_sure,
+              struct purge_report *report, struct err *e)
 {
     *report = (struct purge_report){0};
     if (partition >= d->n_partitions)

@@ -14,8 +14,8 @@
  *
  * Records are read one by one; nothing here grows with the topic. Thread: one.
  */
-#ifndef SHEAF_DEAD_LETTERS_H
-#define SHEAF_DEAD_LETTERS_H
+#ifndef SHEAF_DLQ_H
+#define SHEAF_DLQ_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@
 #include "base/err.h"
 #include "io/queue_kafka.h"
 
-enum dead_letter_state {
+enum dlq_letter_state {
     LETTER_OPEN,      /* not sent again */
     LETTER_REDRIVEN,  /* sent again */
     LETTER_ELSEWHERE, /* of another group or job topic */
@@ -34,7 +34,7 @@ enum dead_letter_state {
 struct rd_kafka_headers_s;
 
 /* One record; everything is borrowed until the callback returns. */
-struct dead_letter {
+struct dlq_letter {
     int32_t partition;
     int64_t offset;
     int64_t timestamp_us; /* 0: it has none */
@@ -43,48 +43,45 @@ struct dead_letter {
     const void *value; /* NULL: it has none */
     size_t value_length;
     struct rd_kafka_headers_s *headers; /* NULL: it has none */
-    enum dead_letter_state state;
+    enum dlq_letter_state state;
 };
 
 /* Any bytes; value NULL: a header without one. */
-struct dead_letter_header {
+struct dlq_letter_header {
     const char *name;
     const void *value;
     size_t length;
 };
 /* The i-th header; false behind the last. */
-bool dead_letter_header_at(const struct dead_letter *letter, size_t i,
-                           struct dead_letter_header *out);
+bool dlq_letter_header_at(const struct dlq_letter *letter, size_t i,
+                          struct dlq_letter_header *out);
 /* The last header of that name; false when there is none, or it has no value. */
-bool dead_letter_header(const struct dead_letter *letter, const char *name,
-                        struct dead_letter_header *out);
+bool dlq_letter_header(const struct dlq_letter *letter, const char *name,
+                       struct dlq_letter_header *out);
 /* Is it a header that was added when the job failed? */
-bool dead_letter_is_added(const char *header_name);
+bool dlq_letter_is_added(const char *header_name);
 
-struct dead_letters_options {
+struct dlq_options {
     const struct kafka_options *kafka; /* brokers, props, group, jobs_topic */
     const char *topic;                 /* of the dead letters */
 };
 
-struct dead_letters;
+struct dlq;
 /* ERR_NOTFOUND when the topic does not exist. Borrows what o points to. */
-int dead_letters_open(const struct dead_letters_options *o, struct dead_letters **out,
-                      struct err *e);
-void dead_letters_close(struct dead_letters *d); /* accepts NULL */
-int dead_letters_count_partitions(const struct dead_letters *d);
+int dlq_open(const struct dlq_options *o, struct dlq **out, struct err *e);
+void dlq_close(struct dlq *d); /* accepts NULL */
+int dlq_count_partitions(const struct dlq *d);
 
 /* Sets *stop when no more are wanted. */
-typedef int (*dead_letter_visit)(void *ctx, const struct dead_letter *letter, bool *stop,
-                                 struct err *e);
+typedef int (*dlq_visit)(void *ctx, const struct dlq_letter *letter, bool *stop, struct err *e);
 /* All that were there at the call, by partition and offset. */
-int dead_letters_walk(struct dead_letters *d, dead_letter_visit visit, void *ctx,
-                      struct err *e);
+int dlq_walk(struct dlq *d, dlq_visit visit, void *ctx, struct err *e);
 /* The one; ERR_NOTFOUND when there is none at that offset. */
-int dead_letters_show(struct dead_letters *d, int32_t partition, int64_t offset,
-                      dead_letter_visit visit, void *ctx, struct err *e);
+int dlq_show(struct dlq *d, int32_t partition, int64_t offset, dlq_visit visit, void *ctx,
+             struct err *e);
 
 /* Which letters are sent again: those that agree with all that is given. */
-struct dead_letter_choice {
+struct dlq_choice {
     const char *code, *job_id; /* NULL: any */
     int32_t partition;         /* -1: any */
     int64_t offset;            /* -1: any */
@@ -101,8 +98,8 @@ struct redrive_report {
 /* The report holds also after an error: what it counts as redriven is. ERR_NOTFOUND: the job
  * topic does not exist; ERR_STATE: the group "<group>.dlq" has members, or another redrive has
  * begun. */
-int dead_letters_redrive(struct dead_letters *d, const struct dead_letter_choice *choice,
-                         struct redrive_report *report, struct err *e);
+int dlq_redrive(struct dlq *d, const struct dlq_choice *choice, struct redrive_report *report,
+                struct err *e);
 
 struct purge_report {
     uint64_t letters;   /* of this group and job topic that are deleted */
@@ -114,7 +111,7 @@ struct purge_report {
  * Deletes what lies below an offset of one partition (partition -1: all that is there in every
  * partition). Counts only, unless is_sure. What comes in meanwhile stays.
  */
-int dead_letters_purge(struct dead_letters *d, int32_t partition, int64_t before, bool is_sure,
-                       struct purge_report *report, struct err *e);
+int dlq_purge(struct dlq *d, int32_t partition, int64_t before, bool is_sure,
+              struct purge_report *report, struct err *e);
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/fault.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "dead_letters_int.h"
+#include "dlq_int.h"
 #include "offset_tracker.h"
 
 enum {
@@ -28,8 +28,8 @@ enum {
 };
 
 struct redrive {
-    struct dead_letters *d;
-    const struct dead_letter_choice *choice;
+    struct dlq *d;
+    const struct dlq_choice *choice;
     struct redrive_report *report;
     rd_kafka_t *rk;
     struct kafka_error_log error_log;
@@ -136,10 +136,10 @@ static int open_producer(struct redrive *r, struct err *e)
 /* ------------------------------------------------------------------ one letter */
 
 /* Digits in a header become a number of that place. */
-static bool append_number(const struct dead_letter *letter, const char *name, char *out)
+static bool append_number(const struct dlq_letter *letter, const char *name, char *out)
 {
-    struct dead_letter_header header;
-    if (!dead_letter_header(letter, name, &header) || header.length == 0 ||
+    struct dlq_letter_header header;
+    if (!dlq_letter_header(letter, name, &header) || header.length == 0 ||
         header.length > NUMBER_BYTES_MAX)
         return false;
     const size_t at = strlen(out);
@@ -153,13 +153,13 @@ static bool append_number(const struct dead_letter *letter, const char *name, ch
 
 /* Its own headers, and which job it is again. */
 static rd_kafka_headers_t *make_headers(const struct redrive *r,
-                                        const struct dead_letter *letter)
+                                        const struct dlq_letter *letter)
 {
     char origin[ORIGIN_BYTES];
     rd_kafka_headers_t *headers = rd_kafka_headers_new(8);
-    struct dead_letter_header h;
-    for (size_t i = 0; dead_letter_header_at(letter, i, &h); i++)
-        if (!dead_letter_is_added(h.name) && strcmp(h.name, "sheaf.replay_of") != 0)
+    struct dlq_letter_header h;
+    for (size_t i = 0; dlq_letter_header_at(letter, i, &h); i++)
+        if (!dlq_letter_is_added(h.name) && strcmp(h.name, "sheaf.replay_of") != 0)
             rd_kafka_header_add(headers, h.name, -1, h.value, (ssize_t)h.length);
     snprintf(origin, sizeof origin, "%.*s", TOPIC_NAME_BYTES_MAX, r->d->kafka->jobs_topic);
     if (append_number(letter, "sheaf.error.partition", origin) &&
@@ -168,7 +168,7 @@ static rd_kafka_headers_t *make_headers(const struct redrive *r,
     return headers;
 }
 
-static rd_kafka_resp_err_t produce(struct redrive *r, const struct dead_letter *letter)
+static rd_kafka_resp_err_t produce(struct redrive *r, const struct dlq_letter *letter)
 {
     rd_kafka_headers_t *headers = make_headers(r, letter);
     rd_kafka_resp_err_t code;
@@ -265,7 +265,7 @@ static int commit_batch(struct redrive *r, int32_t partition, struct err *e)
     return 0;
 }
 
-static int send_again(struct redrive *r, const struct dead_letter *letter, struct err *e)
+static int send_again(struct redrive *r, const struct dlq_letter *letter, struct err *e)
 {
     if (r->n_batch == 0)
         TRY(begin_batch(r, e));
@@ -284,10 +284,10 @@ static int send_again(struct redrive *r, const struct dead_letter *letter, struc
 
 /* ------------------------------------------------------------------ which letters */
 
-static bool is_chosen(const struct dead_letter_choice *c, const struct dead_letter *letter)
+static bool is_chosen(const struct dlq_choice *c, const struct dlq_letter *letter)
 {
-    return (!c->code || dead_letter_header_is(letter, "sheaf.error.code", c->code)) &&
-           (!c->job_id || dead_letter_header_is(letter, "sheaf.error.job_id", c->job_id)) &&
+    return (!c->code || dlq_letter_header_is(letter, "sheaf.error.code", c->code)) &&
+           (!c->job_id || dlq_letter_header_is(letter, "sheaf.error.job_id", c->job_id)) &&
            (c->offset < 0 || letter->offset == c->offset);
 }
 
@@ -299,10 +299,10 @@ static bool is_enough(const struct redrive *r)
 
 /* Everything of our group that is not noted stays open in the tracker until it is sent. False:
  * it is so far above the first open one that there is no room for a note. */
-static bool receive(struct redrive *r, const struct dead_letter *letter)
+static bool receive(struct redrive *r, const struct dlq_letter *letter)
 {
     if (offset_bits_has(&r->d->committed[letter->partition], letter->offset) ||
-        !dead_letters_is_of_group(r->d, letter))
+        !dlq_is_of_group(r->d, letter))
         return true;
     if (!offset_tracker_has_room(&r->tracker, letter->offset))
         return false;
@@ -310,7 +310,7 @@ static bool receive(struct redrive *r, const struct dead_letter *letter)
     return true;
 }
 
-static int visit(struct redrive *r, const struct dead_letter *letter, struct err *e)
+static int visit(struct redrive *r, const struct dlq_letter *letter, struct err *e)
 {
     const bool has_room = receive(r, letter);
     if (!is_chosen(r->choice, letter) || letter->state == LETTER_FOREIGN)
@@ -331,14 +331,14 @@ static int visit(struct redrive *r, const struct dead_letter *letter, struct err
 static int begin_partition(struct redrive *r, int32_t partition, struct kafka_range *range,
                            struct err *e)
 {
-    TRY(dead_letters_range(r->d, partition, range, e));
+    TRY(dlq_range(r->d, partition, range, e));
     const struct offset_bits *noted = &r->d->committed[partition];
     const int64_t start = noted->base >= 0 ? noted->base : range->begin;
     TRY(offset_tracker_init(&r->tracker, start, INFLIGHT_SPAN_MAX, e));
     if (noted->base >= 0)
         offset_tracker_settle_known(&r->tracker, noted);
     offset_tracker_settle_below(&r->tracker, range->begin); /* what was deleted is past */
-    const struct dead_letter_choice *c = r->choice;
+    const struct dlq_choice *c = r->choice;
     const bool is_named = c->code || c->job_id || c->offset >= 0; /* found also when sent */
     const int64_t begin = c->again || is_named ? range->begin : r->tracker.watermark;
     return kafka_reader_seek(r->d->reader, r->d->topic, partition, begin, range->end, e);
@@ -355,8 +355,8 @@ static int read_partition(struct redrive *r, int32_t partition, struct err *e)
         is_at_end = !message;
         if (!message)
             continue;
-        struct dead_letter letter;
-        dead_letters_read(r->d, message, &letter);
+        struct dlq_letter letter;
+        dlq_read(r->d, message, &letter);
         const int rc = visit(r, &letter, e);
         rd_kafka_message_destroy(message);
         TRY(rc);
@@ -392,7 +392,7 @@ static int redrive_all(struct redrive *r, struct err *e)
                        r->d->kafka->jobs_topic);
     TRY(check_members(r, e));
     TRY(open_producer(r, e));
-    TRY(dead_letters_read_notes(r->d, true, e)); /* a former redrive has ended by now */
+    TRY(dlq_read_notes(r->d, true, e)); /* a former redrive has ended by now */
     for (int32_t p = 0; p < r->d->n_partitions && !is_enough(r); p++) {
         if (r->choice->partition >= 0 && r->choice->partition != p)
             continue;
@@ -404,8 +404,8 @@ static int redrive_all(struct redrive *r, struct err *e)
     return 0;
 }
 
-int dead_letters_redrive(struct dead_letters *d, const struct dead_letter_choice *choice,
-                         struct redrive_report *report, struct err *e)
+int dlq_redrive(struct dlq *d, const struct dlq_choice *choice, struct redrive_report *report,
+                struct err *e)
 {
     *report = (struct redrive_report){0};
     struct redrive r = {.d = d, .choice = choice, .report = report};
