@@ -46,6 +46,12 @@ enum option_id {
     OPT_EPOCHS,
     OPT_POSITIONS,
     OPT_ALL,
+    OPT_CODE,
+    OPT_ID,
+    OPT_EVERY,
+    OPT_AGAIN,
+    OPT_BEFORE,
+    OPT_YES,
     OPT_SET,
     OPT_CONFIG,
     OPT_BROKERS,
@@ -90,6 +96,12 @@ static const struct common_option common_options[OPT_COUNT] = {
     [OPT_POSITIONS] = {CLI_HEADS, "positions", 0, "N",
                        "tokens of text at most (default 150000)"},
     [OPT_ALL] = {CLI_HEADS, "all", 0, NULL, "measure on all texts, not only those held out"},
+    [OPT_CODE] = {CLI_DLQ, "code", 0, "CODE", "dead letters with this error code"},
+    [OPT_ID] = {CLI_DLQ, "id", 0, "JOB", "dead letters of the job with this custom_id"},
+    [OPT_EVERY] = {CLI_DLQ, "all", 0, NULL, "all dead letters"},
+    [OPT_AGAIN] = {CLI_DLQ, "again", 0, NULL, "also those that were sent again before"},
+    [OPT_BEFORE] = {CLI_DLQ, "before", 0, "OFFSET", "dead letters below this offset"},
+    [OPT_YES] = {CLI_DLQ, "yes", 0, NULL, "do delete them"},
     [OPT_SET] = {0, "set", 'X', "KEY=VALUE", "a setting (sheaf.KEY) or a librdkafka property"},
     [OPT_CONFIG] = {0, "config", 'F', "FILE",
                     "settings and librdkafka properties, KEY=VALUE a line"},
@@ -234,16 +246,22 @@ static void collect_options(struct parser *p)
     }
 }
 
-static int parse_number(const char *name, const char *text, int64_t *out, struct err *e)
+static int parse_number_to(const char *name, const char *text, int64_t max, int64_t *out,
+                           struct err *e)
 {
     char *end;
     errno = 0;
     const long long value = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end || value < 0 || value > 1000000000)
-        return ERR_SET(e, ERR_CONFIG, "--%s %s is not a number from 0 to 1000000000", name,
-                       text);
+    if (errno != 0 || end == text || *end || value < 0 || value > max)
+        return ERR_SET(e, ERR_CONFIG, "--%s %s is not a number from 0 to %lld", name, text,
+                       (long long)max);
     *out = value;
     return 0;
+}
+
+static int parse_number(const char *name, const char *text, int64_t *out, struct err *e)
+{
+    return parse_number_to(name, text, 1000000000, out, e);
 }
 
 static int apply_common(struct cli *cli, enum option_id id, const char *value, struct err *e)
@@ -274,6 +292,12 @@ static int apply_common(struct cli *cli, enum option_id id, const char *value, s
     case OPT_EPOCHS: return parse_number("epochs", value, &cli->epochs, e);
     case OPT_POSITIONS: return parse_number("positions", value, &cli->positions, e);
     case OPT_ALL: cli->all_positions = true; return 0;
+    case OPT_CODE: cli->code = value; return 0;
+    case OPT_ID: cli->id = value; return 0;
+    case OPT_EVERY: cli->all = true; return 0;
+    case OPT_AGAIN: cli->again = true; return 0;
+    case OPT_BEFORE: return parse_number_to("before", value, INT64_MAX, &cli->before, e);
+    case OPT_YES: cli->yes = true; return 0;
     case OPT_SET: return settings_set_pair(s, value, e);
     case OPT_CONFIG: return 0; /* read before the flags */
     case OPT_BROKERS: return settings_set(s, settings_find("brokers"), value, e);
@@ -490,7 +514,8 @@ int cli_main(int argc, char **argv)
                           .head_count = 3,
                           .draft_vocab = 8192,
                           .epochs = 3,
-                          .positions = 150000};
+                          .positions = 150000,
+                          .before = -1};
         return run_command(&cli, argc - 1, argv + 1);
     }
     refuse_command(argv[1]);

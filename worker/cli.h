@@ -46,6 +46,7 @@ enum cli_takes {
     CLI_LIFT = 1 << 12,          /* --lift-documents */
     CLI_HEADS = 1 << 13,         /* --jobs, --positions and more of sheaf heads */
     CLI_BROKERS = 1 << 14,       /* -b alone */
+    CLI_DLQ = 1 << 15,           /* --code, --id and more of sheaf dlq */
 };
 
 struct cli {
@@ -64,6 +65,9 @@ struct cli {
     const char *heads;
     int64_t head_count, draft_vocab, epochs, positions;
     bool all_positions;
+    const char *code, *id; /* which dead letters */
+    bool all, again, yes;
+    int64_t before;          /* an offset; -1: none */
     const char *const *args; /* what is no option */
     size_t n_args;
 };

@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "dead_letter.h"
+#include "dlq_topic.h"
 #include "io/queue_kafka.h"
 #include "setup.h"
 #include "signals.h"
@@ -24,7 +25,7 @@ static void default_run_id(const struct settings *s, char *out, size_t capacity)
     snprintf(out, capacity, "%s-%s", s->jobs_topic, date);
 }
 
-enum { TRANSACTIONAL_ID_BYTES = 320, TOPIC_BYTES = 512 };
+enum { TRANSACTIONAL_ID_BYTES = 320 };
 
 /* The database tells a worker from others, and the same worker when it starts again: a broker
  * then ends at once what its former self left open. */
@@ -58,19 +59,14 @@ static struct kafka_options kafka_options_of(const struct settings *s)
     };
 }
 
-/* Where jobs go that got no answer; off: nowhere. name is storage. */
+/* Where jobs go that got no answer; off: nowhere. topic is storage. */
 static int choose_dead_letters(const struct settings *s, const struct setup *setup,
-                               char name[TOPIC_BYTES], struct dead_letters *out, struct err *e)
+                               struct dlq_topic *topic, struct dead_letters *out, struct err *e)
 {
     *out = (struct dead_letters){.group = s->group, .worker = setup->worker_id};
     TRY(dead_letter_parse_headers(s->dlq_headers, &out->headers, e));
-    if (strcmp(s->dead_letters, "off") == 0)
-        return 0;
-    if (*s->dead_letters)
-        snprintf(name, TOPIC_BYTES, "%s", s->dead_letters);
-    else
-        snprintf(name, TOPIC_BYTES, "%s.dlq", s->jobs_topic);
-    out->topic = name;
+    TRY(dlq_topic_find(s, topic, e));
+    out->topic = topic->name[0] ? topic->name : NULL;
     return 0;
 }
 
@@ -84,7 +80,8 @@ static int run(struct cli *cli, struct err *e)
     if (setup_open(&setup, s, *s->db ? s->db : "sheaf.db", run_id, cli->quiet, e) != 0)
         return cli_exit_code(e);
     struct kafka_options options = kafka_options_of(s);
-    char transactional_id[TRANSACTIONAL_ID_BYTES], letters_topic[TOPIC_BYTES];
+    char transactional_id[TRANSACTIONAL_ID_BYTES];
+    struct dlq_topic letters_topic;
     struct dead_letters letters;
     struct transport transport;
     struct pipeline_totals totals;
@@ -94,7 +91,7 @@ static int run(struct cli *cli, struct err *e)
         rc =
             name_producer(s, setup.store.store, transactional_id, &options.transactional_id, e);
     if (rc == 0)
-        rc = choose_dead_letters(s, &setup, letters_topic, &letters, e);
+        rc = choose_dead_letters(s, &setup, &letters_topic, &letters, e);
     if (rc == 0)
         rc = transport_open_kafka(&options, &letters, cli->exit_when_empty, &setup.store,
                                   &transport, e);

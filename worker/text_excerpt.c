@@ -85,30 +85,35 @@ static bool is_hidden(uint32_t code)
            code >= 0xe0000;
 }
 
-static void print_char(const char *text, size_t length)
+static void write_char(FILE *out, const char *text, size_t length)
 {
     const uint32_t code = char_code(text, length);
     if (code == '\n')
-        fputs("\\n", stdout);
+        fputs("\\n", out);
     else if (code == '\t')
-        fputs("\\t", stdout);
+        fputs("\\t", out);
     else if (code == '\\')
-        fputs("\\\\", stdout);
+        fputs("\\\\", out);
     else if (is_hidden(code))
-        printf("\\u{%x}", code);
+        fprintf(out, "\\u{%x}", code);
     else
-        fwrite(text, 1, length, stdout);
+        fwrite(text, 1, length, out);
 }
 
-void excerpt_print(const char *text, size_t length)
+void excerpt_write(FILE *out, const char *text, size_t length)
 {
     for (size_t at = 0; at < length;) {
         bool valid;
         const size_t n = utf8_measure_char(text + at, length - at, &valid);
         if (valid)
-            print_char(text + at, n);
+            write_char(out, text + at, n);
         else
-            fputs("\xef\xbf\xbd", stdout);
+            fputs("\xef\xbf\xbd", out);
         at += n;
     }
+}
+
+void excerpt_print(const char *text, size_t length)
+{
+    excerpt_write(stdout, text, length);
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "model/tokenizer.h"
 
@@ -21,5 +22,6 @@ char *excerpt_text(const struct tokenizer *tok, const int32_t *tokens, size_t st
 /* Writes to stdout with everything escaped that a terminal would obey or not show: control
  * characters, marks of direction and of no width, backslashes. */
 void excerpt_print(const char *text, size_t length);
+void excerpt_write(FILE *out, const char *text, size_t length); /* the same, to out */
 
 #endif

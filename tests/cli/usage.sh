@@ -9,7 +9,7 @@ err_is_empty
 it 'lists its commands with --help, on stdout'
 run sheaf --help
 code_is 0
-for command in run work submit check results stats model bench; do
+for command in run work submit check status dlq results stats model bench; do
     out_has "^ +$command "
 done
 err_is_empty
@@ -20,7 +20,7 @@ code_is 2
 out_is_empty
 err_has 'sheaf --help'
 
-for command in run work submit check results stats model 'bench engine'; do
+for command in run work submit check status dlq results stats model 'bench engine'; do
     it "explains $command with an example"
     # shellcheck disable=SC2086
     run sheaf $command --help
@@ -81,6 +81,17 @@ head -c 4096 /dev/zero >zeros.gguf
 run sheaf run -i one.jsonl --model zeros.gguf
 code_is 65
 err_has 'zeros\.gguf'
+
+it 'refuses an option that the verb of a command does not know'
+run sheaf dlq ls --yes
+code_is 2
+err_has 'dlq ls .*--yes'
+run sheaf dlq purge
+code_is 2
+out_is_empty
+run sheaf dlq purrge --all
+code_is 2
+err_has 'ls\|show\|redrive\|purge'
 
 it 'exits 69 when no broker answers'
 run timeout 60 "$SHEAF" submit one.jsonl -b 127.0.0.1:1 -t t

@@ -23,3 +23,13 @@ int64_t clock_thread_us(void)
 {
     return read_us(CLOCK_THREAD_CPUTIME_ID);
 }
+
+const char *clock_format_utc(int64_t wall_us, char out[CLOCK_UTC_BYTES])
+{
+    const time_t seconds = wall_us / 1000000;
+    struct tm utc;
+    if (!gmtime_r(&seconds, &utc) ||
+        strftime(out, CLOCK_UTC_BYTES, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0)
+        out[0] = '\0';
+    return out;
+}

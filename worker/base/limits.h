@@ -51,7 +51,8 @@
 #define SPEC_ANSWERS_BYTES_MAX (32u << 20) /* and of predicted answers */
 
 /* Delivery. */
-#define INFLIGHT_SPAN_MAX 16384 /* offsets between the low watermark and the newest job */
+#define INFLIGHT_SPAN_MAX    16384 /* offsets between the low watermark and the newest job */
+#define TOPIC_NAME_BYTES_MAX 249   /* Kafka takes no longer ones */
 
 static_assert((KV_PAGE_TOKENS & (KV_PAGE_TOKENS - 1)) == 0, "page arithmetic uses shifts");
 static_assert(STEP_ROWS_MAX >= ENGINE_SEQS_MAX, "every sequence can decode in one step");
