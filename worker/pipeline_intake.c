@@ -218,10 +218,14 @@ static int read_job(struct pipeline *p, const struct transport_input *in,
 {
     const struct suspicion suspicion =
         suspects_judge(p->o->suspects, &in->source, payload_sha256);
-    if (suspicion.verdict != VERDICT_UNREADABLE)
+    if (suspicion.verdict != VERDICT_UNREADABLE) {
         TRY(parse(p, in, payload_sha256, job, e));
-    else if (!(*job = job_unparsed(&in->source, payload_sha256, NULL, 0)))
-        return ERR_SET(e, ERR_NOMEM, "no memory for a job");
+    } else {
+        *job = job_unparsed(&in->source, payload_sha256, NULL, 0);
+        if (!*job)
+            return ERR_SET(e, ERR_NOMEM, "no memory for a job");
+        take_custom_id(in, *job, NULL); /* else it is named by its place */
+    }
     keep_record(in, *job);
     if (suspicion.verdict >= VERDICT_POISON)
         suspects_refuse(*job, &suspicion);
