@@ -159,7 +159,7 @@ static void say_redriven(const struct call *d, const struct redrive_report *r)
                  "-t)",
                  r->elsewhere, d->cli->settings.group, d->cli->settings.jobs_topic);
     if (r->beyond > 0)
-        log_warn("%" PRIu64 " are left: they lie more than %d offsets above the first that was "
+        log_warn("%" PRIu64 " are left: they lie %d offsets or more above the first that was "
                  "never sent again, and only so far can be noted which were; send that one "
                  "again or purge it",
                  r->beyond, INFLIGHT_SPAN_MAX);

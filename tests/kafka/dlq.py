@@ -30,7 +30,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 WAIT_S = 60
 GROUP = "g"
-KILLS = [0, 300, 10, 260, 0, 100]  # when so many jobs and one more were sent
+KILLS = [0, 600, 0, 300, 10]  # when so many jobs and one more were sent
+SPAN = 16384      # offsets that a note reaches above the first open letter
 DEAD = 7          # of ten letters, those of our group and topic
 
 
@@ -520,6 +521,29 @@ def check_side_by_side(world, name):
     same(times_sent(world.records(name)), {1: 700})
 
 
+def check_span(world, name):
+    """What lies further above the first open letter than a note reaches is left, and said."""
+    world.make_topic(name, 1)
+    world.make_topic(f"{name}.dlq", 1)
+    world.put(f"{name}.dlq", 0, b"k", b"first", error_headers(name, 0, 1, "expired", "first"))
+    world.flush()
+    subprocess.run(["kcat", "-P", "-b", world.broker, "-t", f"{name}.dlq"], check=True,
+                   input=b"no letter\n" * (SPAN - 2), timeout=WAIT_S)
+    for job in ("near", "far"):
+        world.put(f"{name}.dlq", 0, b"k", job.encode(),
+                  error_headers(name, 0, 1, "poison_crash", job))
+        world.flush()
+    out, said = dlq(world, name, "redrive", "--code", "poison_crash", "--json", code=1)
+    same(json.loads(out), {"redriven": 1, "already": 0, "elsewhere": 0, "beyond": 1})
+    same([r.value for r in world.records(name)], [b"near"])
+    base, settled = settled_of(world.noted(f"{GROUP}.dlq", f"{name}.dlq", 0)[1])
+    same((base, max(settled)), (0, SPAN - 1))
+    said = dlq(world, name, "redrive", "--code", "poison_crash", code=1)[1]
+    assert f"{SPAN} offsets or more" in said, said
+    same(json.loads(dlq(world, name, "redrive", "--all", "--json")[0])["redriven"], 2)
+    same(sorted(r.value for r in world.records(name)), [b"far", b"first", b"near"])
+
+
 def check_members(world, name):
     """A consumer's commits would count as notes."""
     put_many(world, name, 3)
@@ -749,6 +773,8 @@ def run(world, n_letters):
           lambda: check_partitions(world, "killed"))
     claim("redrives side by side send each letter once",
           lambda: check_side_by_side(world, "beside"))
+    claim("a letter out of the notes' reach is left, and sent once they reach it",
+          lambda: check_span(world, "span"))
     claim("a redrive stops when others are in the group of its notes",
           lambda: check_members(world, "noted"))
     claim("status counts what is settled above the committed offset",
