@@ -13,6 +13,10 @@
 #include "io/store_result_headers.h"
 #include "transport_kafka_int.h"
 
+/* W3C's trace context. */
+static const char *const trace_names[] = {"traceparent", "tracestate"};
+enum { TRACE_HEADERS = sizeof trace_names / sizeof *trace_names };
+
 /* The messages of one batch, and what they borrow from. */
 struct batch_messages {
     struct kafka_answer answers[TRANSPORT_BATCH_MAX];
@@ -20,9 +24,23 @@ struct batch_messages {
     struct dead_letter letters[TRANSPORT_BATCH_MAX];
     char *refusals[TRANSPORT_BATCH_MAX]; /* in place of lines that are too large */
     struct result_headers headers[TRANSPORT_BATCH_MAX];
-    struct kafka_header lists[TRANSPORT_BATCH_MAX][RESULT_HEADERS_MAX]; /* the same */
+    struct kafka_header lists[TRANSPORT_BATCH_MAX][RESULT_HEADERS_MAX + TRACE_HEADERS];
     size_t n;
 };
+
+/* What a trace is followed by, unchanged. Returns how many there are. */
+static size_t copy_trace(const struct job_record *record,
+                         struct kafka_header out[TRACE_HEADERS])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < TRACE_HEADERS; i++) {
+        const struct job_header *h = job_record_header(record, trace_names[i]);
+        if (h)
+            out[n++] =
+                (struct kafka_header){.name = h->name, .value = h->value, .length = h->length};
+    }
+    return n;
+}
 
 /* Of the stored rows, so that an answer that waited for its worker has them too. */
 static int add_headers(const struct kafka_transport *t, const struct transport_output *o,
@@ -36,12 +54,15 @@ static int add_headers(const struct kafka_transport *t, const struct transport_o
                                         replay ? replay->value : NULL, headers, e);
     pthread_mutex_unlock(&t->store->lock);
     TRY(rc);
+    struct kafka_message *message = &b->answers[i].message;
     for (size_t k = 0; k < headers->n; k++)
         b->lists[i][k] = (struct kafka_header){.name = headers->items[k].name,
                                                .value = headers->items[k].value,
                                                .length = headers->items[k].length};
-    b->answers[i].message.headers = b->lists[i];
-    b->answers[i].message.n_headers = headers->n;
+    message->headers = b->lists[i];
+    message->n_headers = headers->n;
+    if (o->record)
+        message->n_headers += copy_trace(o->record, b->lists[i] + headers->n);
     return 0;
 }
 

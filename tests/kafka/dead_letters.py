@@ -91,6 +91,10 @@ def main():
         len(results) == 4 and codes["torn"] == "invalid_json_line"
         and codes["long"] == "context_length_exceeded" and codes["good"] is None, codes)
 
+    torn_result = [r for r in results if json.loads(r["payload"])["custom_id"] == "torn"]
+    say("a result goes on with its job's trace",
+        torn_result[0]["headers"]["traceparent"] == TRACE, torn_result)
+
     say("nothing is left to do", work(topic) in (0, 1))
     say("and no letter is written twice", len(read(broker, f"{topic}.dlq")) == 3)
 
