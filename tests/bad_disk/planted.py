@@ -8,6 +8,7 @@ from rig import Ended, Tally, whole_lines
 
 EX_IOERR = 74
 WELL = Ended(0, "", {})
+ILL = Ended(EX_IOERR, "why; what to do", {})
 
 
 def rewrite(place, change):
@@ -37,7 +38,7 @@ def other_answer(lines):
 # What is done, what the program would have said, and the kind of blame.
 PLANTS = [
     (lambda place: rewrite(place, lambda lines: lines[1:]), WELL, "lost"),
-    (lambda place: rewrite(place, lambda lines: lines[1:]), Ended(EX_IOERR, "why; so", {}), "lost"),
+    (lambda place: rewrite(place, lambda lines: lines[1:]), ILL, "lost"),
     (lambda place: rewrite(place, other_answer), WELL, "lost"),
     (lambda place: rewrite(place, lambda lines: lines + lines[:1]), WELL, "twice"),
     (scribble, WELL, "database"),

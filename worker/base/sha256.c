@@ -23,7 +23,7 @@ int sha256_hex(const void *bytes, size_t length, char hex[SHA256_HEX_BYTES], str
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     if (!EVP_Digest(length ? bytes : "", length, digest, NULL, EVP_sha256(), NULL))
-        return ERR_SET(e, ERR_NOMEM, "SHA-256 failed in the cryptography library");
+        return ERR_SET(e, ERR_NOMEM, "the cryptography library has no memory for SHA-256");
     write_hex(digest, hex);
     return 0;
 }
@@ -39,7 +39,7 @@ static int digest_stream(EVP_MD_CTX *context, FILE *stream, unsigned char *diges
     if (ferror(stream))
         return ERR_SET(e, ERR_IO, "reading failed while computing the SHA-256");
     if (!ok || EVP_DigestFinal_ex(context, digest, NULL) != 1)
-        return ERR_SET(e, ERR_NOMEM, "SHA-256 failed in the cryptography library");
+        return ERR_SET(e, ERR_NOMEM, "the cryptography library has no memory for SHA-256");
     return 0;
 }
 

@@ -43,7 +43,7 @@ static DIR *list_folder(const struct kv_folder *f, struct err *e)
     const int fd = openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
-        ERR_SET(e, ERR_IO, "cannot list %s: %s", f->path, strerror(errno));
+        ERR_SET(e, ERR_IO, "cannot list %s: %s%s", f->path, strerror(errno), err_advice(errno));
         if (fd >= 0)
             close(fd);
     }
@@ -95,10 +95,12 @@ int kv_folder_open(struct kv_folder *f, const char *path, struct err *e)
     if (!f->path)
         return ERR_SET(e, ERR_NOMEM, "no memory for the name of %s", path);
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return ERR_SET(e, ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
+        return ERR_SET(e, ERR_IO, "cannot make the folder %s: %s%s", path, strerror(errno),
+                       err_advice(errno));
     f->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->fd < 0)
-        return ERR_SET(e, ERR_IO, "cannot open the folder %s: %s", path, strerror(errno));
+        return ERR_SET(e, ERR_IO, "cannot open the folder %s: %s%s", path, strerror(errno),
+                       err_advice(errno));
     TRY(check_owner(f, e));
     return remove_strays(f, e);
 }
