@@ -15,7 +15,7 @@
 
 /* W3C's trace context. */
 static const char *const trace_names[] = {"traceparent", "tracestate"};
-enum { TRACE_HEADERS = sizeof trace_names / sizeof *trace_names };
+enum { TRACE_HEADERS = sizeof trace_names / sizeof *trace_names, LONG_HEADER_BYTES = 1024 };
 
 /* The messages of one batch, and what they borrow from. */
 struct batch_messages {
@@ -128,6 +128,21 @@ static char *make_refusal(const struct kafka_transport *t, const struct kafka_me
     return text;
 }
 
+/* Of an error in place of a result: without those that may be long. */
+static void shorten_headers(struct kafka_message *message, struct kafka_header *list)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < message->n_headers; i++) {
+        struct kafka_header h = list[i];
+        if (strcmp(h.name, "sheaf.status") == 0)
+            h = (struct kafka_header){
+                .name = h.name, .value = "failed", .length = strlen("failed")};
+        if (h.length <= LONG_HEADER_BYTES)
+            list[kept++] = h;
+    }
+    message->n_headers = kept;
+}
+
 static int replace_result(const struct kafka_transport *t, struct batch_messages *b, size_t i,
                           struct err *e)
 {
@@ -139,9 +154,7 @@ static int replace_result(const struct kafka_transport *t, struct batch_messages
         return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory for a result");
     message->value = b->refusals[i];
     message->value_length = strlen(b->refusals[i]);
-    for (size_t k = 0; k < message->n_headers; k++)
-        if (strcmp(b->lists[i][k].name, "sheaf.status") == 0)
-            b->lists[i][k].value = "failed", b->lists[i][k].length = strlen("failed");
+    shorten_headers(message, b->lists[i]);
     return 0;
 }
 

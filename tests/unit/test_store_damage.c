@@ -358,6 +358,29 @@ static void a_log_of_another_database_is_refused(void **state)
     free(wal.data);
 }
 
+/* The same, but the other one was closed before: its log has only what changed since. */
+static void a_late_log_of_another_database_is_found(void **state)
+{
+    struct truth t = {0};
+    struct tally tally = {0};
+    struct bytes db = make_closed(state, &t);
+    struct store *other = open_run(path_in(state, "b.db"));
+    put_jobs(other, 100, JOBS, NULL);
+    sqlite3_wal_checkpoint_v2(store_handle(other), NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL,
+                              NULL);
+    for (int i = 0; i < 4; i++) {
+        put_jobs(other, 200 + i, 1, NULL);
+        struct bytes wal = read_file(path_in(state, "b.db-wal"));
+        try_both(place(state, db, wal), &t, false, 0, &tally);
+        free(wal.data);
+    }
+    say("log of another", &tally);
+    assert_int_equal(tally.right + tally.silent, 0);
+    store_close(other);
+    truth_fini(&t);
+    free(db.data);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
 
 int main(void)
@@ -368,6 +391,7 @@ int main(void)
         TEST(a_cut_log_ends_at_a_commit),
         TEST(a_log_without_its_index_is_read_whole),
         TEST(a_log_of_another_database_is_refused),
+        TEST(a_late_log_of_another_database_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
