@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "pipeline_int.h"
 #include "progress.h"
@@ -88,6 +89,7 @@ static int submit(struct pipeline *p, struct job *job, struct err *e)
     if (rc == 0)
         rc = engine_submit(p->o->engine, &req, e);
     free(bias);
+    CRASH_POINT("submitted");
     if (rc != 0)
         job_free(job);
     return rc;

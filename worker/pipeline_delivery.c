@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "pipeline_int.h"
 #include "signals.h"
@@ -149,7 +150,7 @@ void *pipeline_delivery_main(void *arg)
         /* What was computed is stored and delivered also when another stage has failed. */
         int rc = atomic_load(&p->delivery_failed) ? ERR_CANCELLED : emit_lines(&batch, &e);
         stages_lap(laps, STAGE_EMIT);
-        if (rc == 0)
+        if (rc == 0 && GUARD("store-first"))
             rc = with_patience(p, store_batch, &batch, &e);
         stages_lap(laps, STAGE_STORE);
         if (rc == 0)

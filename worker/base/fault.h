@@ -4,7 +4,7 @@
  * nothing.
  *
  *     CRASH_POINT("stored");          SHEAF_CRASH_AT=stored:3 kills the process here, the third
- *                                     time (kill -9)
+ *                                     time (kill -9); SHEAF_STOP_AT=stored:3 stops it (SIGSTOP)
  *     if (GUARD("ownership") && ...)  SHEAF_GUARDS_OFF=ownership,... makes it false
  */
 #ifndef SHEAF_FAULT_H

