@@ -68,6 +68,7 @@ class World:
 
 def write_database(path, rows):
     with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA synchronous = OFF")
         database.executescript(SCHEMA)
         for n, row in enumerate(rows):
             database.execute("INSERT INTO v_jobs VALUES (?, ?, ?, ?, ?)",
@@ -345,7 +346,7 @@ def run_one(name, kinds, change):
 
 def answers_are_those_that_are_written_out():
     found = [check_history.fake_answer(job(i)) for i in range(N)]
-    print("[       OK ] arithmetic" if found == ANSWERS else f"[  FAILED  ] arithmetic\n{found}")
+    print("[       OK ] arithmetic" if found == ANSWERS else "[  FAILED  ] arithmetic")
     return found == ANSWERS
 
 
