@@ -60,7 +60,7 @@ class Storm:
             self.feed()
             self.restart(victim, crash_at=f"{point}:1")
             self.wait_progress(n)
-            victim.signal(signal.SIGTERM)
+            victim.term()
         else:
             count = 1 if point in AT_REBALANCE | {"assign", "assigned"} \
                 else self.draw.randrange(1, 4)
@@ -128,7 +128,7 @@ class Storm:
         self.rig.feeder.feed(self.left)
         self.rig.wait_all_results()
         for worker in self.workers:
-            worker.signal(signal.SIGTERM)
+            worker.term()
         for worker in self.workers:
             worker.wait(0)
         for worker in self.workers:

@@ -75,6 +75,17 @@ class Feeder:
         self.n += len(jobs)
 
 
+def is_known(broker, topic):
+    """A topic that was just made is not known at once."""
+    asked = subprocess.run(["kcat", "-L", "-J", "-b", broker, "-t", topic], check=False,
+                           capture_output=True, text=True, timeout=WAIT_S)
+    if asked.returncode != 0:
+        return False
+    topics = json.loads(asked.stdout)["topics"]
+    return bool(topics) and len(topics[0]["partitions"]) == PARTITIONS and all(
+        partition["leader"] > 0 for partition in topics[0]["partitions"])
+
+
 class Reader:
     """A read_committed reader that reads all the time."""
 
@@ -157,6 +168,17 @@ class Worker:
         with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] == "T"
 
+    def catches(self, number):
+        """Before its first steps a process dies of a signal as any does."""
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as status:
+            caught = [line.split()[1] for line in status if line.startswith("SigCgt:")]
+        return bool(caught) and bool(int(caught[0], 16) >> (number - 1) & 1)
+
+    def term(self):
+        wait_until(lambda: not self.runs() or self.catches(signal.SIGTERM),
+                   f"{self.name} starts")
+        self.signal(signal.SIGTERM)
+
     def signal(self, number):
         self.process.send_signal(number)
 
@@ -183,6 +205,8 @@ class Rig:
         subprocess.run([args.sheaf, "submit", "--quiet", empty, "-b", self.broker, "-t",
                         self.topic, "--results-topic", self.results, "--partitions",
                         str(PARTITIONS)], check=True)
+        for topic in (self.topic, self.results):
+            wait_until(lambda name=topic: is_known(self.broker, name), f"the topic {topic}")
         self.feeder = Feeder(self.broker, self.topic, f"{folder}/jobs")
         self.reader = Reader(self.broker, self.results, f"{folder}/concurrent")
 
@@ -195,6 +219,8 @@ class Rig:
         def is_done():
             if any(worker.has_failed() for worker in self.workers):
                 raise TestError(f"a worker has ended; see the logs in {self.folder}")
+            if self.reader.process.poll() is not None:
+                raise TestError("the reader has ended")
             return self.reader.n >= n
         wait_until(is_done, f"{n} results")
 
