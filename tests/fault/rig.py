@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import tempfile
@@ -188,13 +189,28 @@ class Worker:
         self.wait(code)
 
 
+def begun(worker):
+    """States of the jobs that its engine has begun."""
+    return check_history.read_computed(worker.computed) if os.path.exists(worker.computed) \
+        else {}
+
+
+def n_stored(worker):
+    return len(check_history.read_rows(worker.database))
+
+
+def log_has(worker, pattern):
+    with open(f"{worker.rig.folder}/{worker.name}.log", encoding="utf-8") as log:
+        return re.search(pattern, log.read()) is not None
+
+
 class Rig:
     """Topics of its own on the broker, and the files of one history in a folder."""
 
-    def __init__(self, args, folder, name):
+    def __init__(self, args, folder):
         self.args, self.folder = args, folder
         self.broker, self.program, self.model = args.broker, args.program, args.model
-        self.topic = f"{name}-{args.seed}-{os.getpid()}"
+        self.topic = os.path.basename(folder)
         self.results = f"{self.topic}.results"
         self.settings = {}
         self.token_us = 0
@@ -265,7 +281,7 @@ class Rig:
 def open_rig(args, name):
     """The folder stays when something was wrong, and is named."""
     folder = tempfile.mkdtemp(prefix=f"{name}.")
-    rig = Rig(args, folder, name)
+    rig = Rig(args, folder)
     try:
         yield rig
     except BaseException:

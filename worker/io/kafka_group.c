@@ -21,7 +21,7 @@ enum {
     COMMIT_JOBS = 256,         /* or after that many settled jobs */
     COMMIT_LOST_US = 90000000, /* an answer that has not come by then is given up */
     REVOKE_WAIT_MS = 10000,    /* within the rebalance timeout by far */
-    COMMITTED_WAIT_MS = 10000,
+    COMMITTED_WAIT_MS = 1000,  /* one question; it is asked until there is an answer */
 };
 
 static void break_source(struct kafka_source *s, const struct err *failure)
@@ -31,18 +31,23 @@ static void break_source(struct kafka_source *s, const struct err *failure)
         s->failure = *failure;
 }
 
-/* What the group has committed; offsets stay RD_KAFKA_OFFSET_INVALID where there is none. */
-static rd_kafka_topic_partition_list_t *
-fetch_committed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *parts)
+/* What the group has committed of what is to be assigned; offsets stay
+ * RD_KAFKA_OFFSET_INVALID where there is none. NULL: nobody says, as long as a transaction of
+ * another worker with such offsets is open. */
+static rd_kafka_topic_partition_list_t *fetch_committed(struct kafka_source *s)
 {
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_copy(parts);
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_copy(s->to_assign);
     for (int i = 0; i < list->cnt; i++)
         list->elems[i].offset = RD_KAFKA_OFFSET_INVALID;
-    const rd_kafka_resp_err_t code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
+    rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (list->cnt > 0)
+        code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
+    for (int i = 0; i < list->cnt && code == RD_KAFKA_RESP_ERR_NO_ERROR; i++)
+        code = list->elems[i].err;
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
         return list;
-    log_warn("Kafka: the group's offsets could not be read (%s); librdkafka looks again",
-             rd_kafka_err2str(code));
+    kafka_error_log_line(&s->error_log, code,
+                         "what the group has committed cannot be read; jobs wait for it");
     rd_kafka_topic_partition_list_destroy(list);
     return NULL;
 }
@@ -51,7 +56,7 @@ void kafka_group_read_committed(const rd_kafka_topic_partition_t *found,
                                 struct offset_bits *out)
 {
     *out = (struct offset_bits){.base = -1};
-    if (!found || found->err != RD_KAFKA_RESP_ERR_NO_ERROR || found->offset < 0)
+    if (found->offset < 0)
         return;
     const char *why =
         offset_metadata_decode(found->metadata, found->metadata_size, found->offset, out);
@@ -68,12 +73,9 @@ void kafka_group_tell_committed(const struct kafka_source *s, const char *topic,
         s->on_committed(s->on_committed_ctx, topic, partition, settled);
 }
 
-/* found: the element of the list of committed offsets, or NULL when they are not known. Then
- * librdkafka reads them itself when it begins to fetch. */
 static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
                       const rd_kafka_topic_partition_t *found, struct err *e)
 {
-    const bool is_known = found && found->err == RD_KAFKA_RESP_ERR_NO_ERROR;
     struct offset_bits committed;
     kafka_group_read_committed(found, &committed);
     int64_t start;
@@ -83,10 +85,7 @@ static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
     pthread_mutex_unlock(&s->lock);
     TRY(code);
     kafka_group_tell_committed(s, part->topic, part->partition, &committed);
-    if (start >= 0)
-        part->offset = start;
-    else
-        part->offset = is_known ? RD_KAFKA_OFFSET_BEGINNING : RD_KAFKA_OFFSET_STORED;
+    part->offset = start >= 0 ? start : RD_KAFKA_OFFSET_BEGINNING;
     return 0;
 }
 
@@ -111,23 +110,26 @@ static void keep_membership(struct kafka_source *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *parts)
+static void forget_assignment(struct kafka_source *s)
 {
-    CRASH_POINT("assign");
-    if (s->is_transactional)
-        keep_membership(s);
-    rd_kafka_topic_partition_list_t *committed =
-        parts->cnt > 0 ? fetch_committed(s, parts) : NULL;
+    if (s->to_assign)
+        rd_kafka_topic_partition_list_destroy(s->to_assign);
+    s->to_assign = NULL;
+}
+
+void kafka_group_unassign(struct kafka_source *s)
+{
+    forget_assignment(s);
+    rd_kafka_assign(s->rk, NULL);
+}
+
+/* committed: of the same partitions in the same order. */
+static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *parts,
+                   const rd_kafka_topic_partition_list_t *committed)
+{
     struct err e = {0};
-    for (int i = 0; i < parts->cnt && e.code == 0; i++) {
-        const rd_kafka_topic_partition_t *found = NULL;
-        if (committed)
-            found = rd_kafka_topic_partition_list_find(committed, parts->elems[i].topic,
-                                                       parts->elems[i].partition);
-        assign_one(s, &parts->elems[i], found, &e);
-    }
-    if (committed)
-        rd_kafka_topic_partition_list_destroy(committed);
+    for (int i = 0; i < parts->cnt && e.code == 0; i++)
+        assign_one(s, &parts->elems[i], &committed->elems[i], &e);
     if (e.code != 0)
         break_source(s, &e);
     pthread_mutex_lock(&s->lock);
@@ -139,6 +141,28 @@ static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *part
     s->unknown_topic_us = 0;
     log_info("Kafka: %d partitions of %s assigned", parts->cnt, s->jobs_topic);
     CRASH_POINT("assigned");
+}
+
+void kafka_group_serve_assignment(struct kafka_source *s)
+{
+    rd_kafka_topic_partition_list_t *committed = s->to_assign ? fetch_committed(s) : NULL;
+    if (!committed)
+        return;
+    assign(s, s->to_assign, committed);
+    rd_kafka_topic_partition_list_destroy(committed);
+    forget_assignment(s);
+}
+
+/* Nothing is read before it is known what was settled: jobs would be answered twice. */
+static void prepare_assignment(struct kafka_source *s,
+                               const rd_kafka_topic_partition_list_t *parts)
+{
+    CRASH_POINT("assign");
+    if (s->is_transactional)
+        keep_membership(s);
+    forget_assignment(s);
+    s->to_assign = rd_kafka_topic_partition_list_copy(parts);
+    kafka_group_serve_assignment(s);
 }
 
 void kafka_group_drop_held(struct kafka_source *s)
@@ -166,7 +190,7 @@ static void revoke(struct kafka_source *s)
     pthread_mutex_unlock(&s->lock);
     kafka_group_drop_held(s);
     s->is_assigned = false;
-    rd_kafka_assign(s->rk, NULL);
+    kafka_group_unassign(s);
     CRASH_POINT("revoked");
 }
 
@@ -178,7 +202,7 @@ void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
         if (s->is_closing) /* came while the close was already under way */
             rd_kafka_assign(rk, NULL);
         else
-            assign(s, parts);
+            prepare_assignment(s, parts);
         return;
     }
     if (code != RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS)

@@ -131,6 +131,8 @@ int kafka_source_take_over_committed(struct kafka_source *s, struct err *e)
     if (list->cnt > 0)
         code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
     for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++)
+        code = list->elems[i].err;
+    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++)
         take_over(s, &list->elems[i]);
     rd_kafka_topic_partition_list_destroy(list);
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR)

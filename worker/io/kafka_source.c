@@ -208,6 +208,8 @@ int kafka_source_close(struct kafka_source *s, struct err *e)
     }
     s->is_closing = true;
     CRASH_POINT("leave");
+    if (s->to_assign)
+        kafka_group_unassign(s);
     leave_group(s);
     CRASH_POINT("left");
     kafka_group_drop_held(s);
@@ -392,6 +394,7 @@ static int serve_message(struct kafka_source *s, const rd_kafka_message_t *m,
 static int serve_once(struct kafka_source *s, int wait_ms, struct kafka_record **out,
                       struct err *e)
 {
+    kafka_group_serve_assignment(s);
     kafka_group_serve_commits(s);
     kafka_group_apply_flow(s);
     if (s->is_broken) {
