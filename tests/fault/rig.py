@@ -314,6 +314,11 @@ def parse(parser):
     return args
 
 
+def summary(found):
+    kinds = ["lost", "doubled", "different", "recomputed"]
+    return ", ".join(f"{found.count(kind)} {kind}" for kind in kinds)
+
+
 def describe(found):
     """-> lines about faults; none when there are none."""
     return [f"{kind}: {text}" for kind in check_history.KINDS

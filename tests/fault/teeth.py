@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""teeth.py BROKER BUILD [--only NAME,...] [--seed N]
+"""teeth.py BROKER BUILD [--only NAME,...] [--short] [--seed N]
 
 Leaves the guards of delivery (GUARD in worker/) out, one at a time, in a history where each is
 needed: the worker is killed or stopped at a named point, so that it happens every time. The
 judge must find the fault that the guard keeps out, and nothing in the same history with the
-guard. Prints "N guards: N found out, N histories clean with them" and exits 0 when both are all.
+guard (--short: that is not played). Prints "N guards: N found out, N histories clean with them"
+and exits 0 when both are all.
 """
 import re
 import signal
@@ -193,6 +194,7 @@ def show(name, off, found, is_good):
 def main():
     parser = rigs.parser_of(__doc__)
     parser.add_argument("--only", default="")
+    parser.add_argument("--short", action="store_true")
     args = rigs.parse(parser)
     names = args.only.split(",") if args.only else sorted(GUARDS)
     forgotten = guards_in_sources() ^ GUARDS.keys()
@@ -201,15 +203,16 @@ def main():
     n_found = n_clean = 0
     for name in names:
         began = time.monotonic()
-        for off in ("", name):
+        for off in (name,) if args.short else ("", name):
             found = play(args, name, off)
             is_good = found.count(GUARDS[name][0]) > 0 if off else found.is_clean()
             n_found += off != "" and is_good
             n_clean += off == "" and is_good
             show(name, off, found, is_good)
         print(f"   {time.monotonic() - began:.0f} s", flush=True)
-    print(f"{len(names)} guards: {n_found} found out, {n_clean} histories clean with them")
-    sys.exit(0 if n_found == n_clean == len(names) else 1)
+    print(f"{len(names)} guards: {n_found} found out" +
+          ("" if args.short else f", {n_clean} histories clean with them"))
+    sys.exit(0 if n_found == len(names) and (args.short or n_clean == n_found) else 1)
 
 
 if __name__ == "__main__":
