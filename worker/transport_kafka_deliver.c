@@ -249,6 +249,7 @@ int kafka_deliver_at_least_once(void *ctx, const struct transport_output *output
     TRY_OUT(rc, send(t, b, e));
     CRASH_POINT("marking");
     TRY_OUT(rc, mark(t, outputs, b, ANSWER_OPEN, store_mark_published, e));
+    CRASH_POINT("marked");
     memset(t->acknowledged, 0, sizeof t->acknowledged);
     for (size_t i = 0; i < n; i++)
         kafka_source_settle(t->source, outputs[i].source->topic, outputs[i].source->partition,

@@ -8,7 +8,7 @@
  * INCREMENT. check_history.py says the same in its own words.
  *
  *     SHEAF_FAKE_TOKEN_US   how long a job runs for each of its max_tokens (0)
- *     SHEAF_FAKE_LOG        file that gets "h wall_us" when a job begins; appended to
+ *     SHEAF_FAKE_LOG        file that gets "h wall_us pid" when a job begins; appended to
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -153,8 +153,8 @@ static void write_digits(uint64_t h, size_t n, char *out)
 static void note_begin(const struct engine *eng, uint64_t h)
 {
     char line[64];
-    const int n =
-        snprintf(line, sizeof line, "%016" PRIx64 " %" PRId64 "\n", h, clock_wall_us());
+    const int n = snprintf(line, sizeof line, "%016" PRIx64 " %" PRId64 " %d\n", h,
+                           clock_wall_us(), (int)getpid());
     if (eng->log >= 0)
         ASSERT(write(eng->log, line, (size_t)n) == n);
 }

@@ -137,7 +137,7 @@ class Worker:
                    self.rig.broker, "-t", self.rig.topic, "--results-topic", self.rig.results,
                    "--group", self.rig.topic, "--db", self.database, *options]
         for key, value in {**QUICK, **self.rig.settings, **self.settings}.items():
-            command += ["-X", f"{key}={value}"]
+            command += ["-X", f"{key}={value}".replace("{name}", self.name)]
         names = {"token_us": "SHEAF_FAKE_TOKEN_US", "crash_at": "SHEAF_CRASH_AT",
                  "stop_at": "SHEAF_STOP_AT", "guards_off": "SHEAF_GUARDS_OFF"}
         env = {**os.environ, "SHEAF_FAKE_LOG": self.computed,

@@ -87,7 +87,8 @@ def main():
         stops.run(args.terms, args.jobs)
         stops.finish()
         found, _ = rig.judge()
-    print("\n".join(rigs.describe(found)))
+    print("\n".join([*rigs.describe(found),
+                     f"{found.n_begun_again} begun again by a process that had them in work"]))
     is_good = found.is_clean() and stops.n_bad == 0 and (args.unhurried or stops.n_late == 0)
     if is_good:
         rigs.drop_folder(rig)

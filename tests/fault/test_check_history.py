@@ -97,9 +97,9 @@ def judge(world):
         for d, rows in enumerate(world.rows):
             write_database(f"{d}.db", rows)
             with open(f"{d}.log", "w", encoding="utf-8") as out:
-                for i, begun_at in world.computed[d]:
+                for n, (i, begun_at, *process) in enumerate(world.computed[d]):
                     out.write(f"{check_history.fake_state(job(i)):016x} "
-                              f"{int(begun_at * 1e6)}\n")
+                              f"{int(begun_at * 1e6)} {(process or [1000 + n])[0]}\n")
             arguments += ["--database", f"{d}.db", "--computed", f"{d}.log"]
         result = check_history.check(check_history.parse(arguments))
         os.chdir("/")
@@ -139,6 +139,11 @@ def two_workers_hold_the_row(w):
 @plant()
 def computed_twice_before_it_was_stored(w):
     w.computed[0].insert(0, (0, STORED_AT - 2))
+
+
+@plant()
+def begun_again_by_the_process_that_had_it_in_work(w):
+    w.computed[0] += [(0, STORED_AT - 1, 7), (0, STORED_AT + 2, 7)]
 
 
 @plant()
@@ -279,6 +284,11 @@ def two_rows_of_one_job(w):
 @plant("recomputed")
 def begun_after_it_was_stored(w):
     w.computed[0].append((0, STORED_AT + 0.001))
+
+
+@plant("recomputed")
+def begun_twice_after_it_was_stored_by_one_process(w):
+    w.computed[0] += [(0, STORED_AT + 1, 7), (0, STORED_AT + 2, 7)]
 
 
 @plant("recomputed")
