@@ -184,8 +184,8 @@ def check_computed(path, rows, states, computed, found):
             if begun_at > stored_at and process in before:
                 found.n_begun_again += 1
             elif begun_at > stored_at:
-                found.add("recomputed", f"{custom_id}: begun {begun_at - stored_at:.3f} s after "
-                                        f"it was stored in {path}")
+                found.add("recomputed", f"{custom_id}: begun {begun_at - stored_at:.3f} s "
+                                        f"after it was stored in {path}")
 
 
 def check_databases(args, jobs, wanted, visible, found):

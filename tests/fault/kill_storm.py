@@ -5,10 +5,10 @@
 Two workers answer the jobs of a topic. They are killed at random, up to --pause seconds after
 there was a new result, and at each crash point (CRASH_POINT in worker/; or those of --at)
 --points times, and started again. check_history.py says what became of the jobs. --set: a
-setting of the workers, "{name}" is the worker's name; --may: a kind of fault that is none with
-that setting. --real: BUILD/sheaf itself, with that model, which has no crash points; the right
-answers are those of `sheaf run`. Prints "N jobs, N kills, N crash points x N: N lost, N doubled,
-N different, N recomputed" and exits 0 only when nothing was found.
+setting of the workers, "{name}" is the worker's name; --may: a kind of fault that is none then.
+--real: BUILD/sheaf itself, with that model, which has no crash points; the right answers are
+those of `sheaf run`. Prints "N jobs, N kills, N crash points x N: N lost, N doubled, N
+different, N recomputed" and exits 0 only when nothing was found.
 """
 import re
 import signal
