@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/fault.h"
 #include "cli.h"
 #include "dead_letter.h"
 #include "dlq_topic.h"
@@ -33,7 +34,7 @@ static int name_producer(const struct settings *s, struct store *store,
                          char out[TRANSACTIONAL_ID_BYTES], const char **id, struct err *e)
 {
     *id = NULL;
-    if (strcmp(s->delivery, "at-least-once") == 0)
+    if (strcmp(s->delivery, "at-least-once") == 0 || !GUARD("transactions"))
         return 0;
     if (strcmp(s->delivery, "exactly-once") != 0)
         return ERR_SET(e, ERR_CONFIG,

@@ -83,6 +83,7 @@ static int try_submit(struct pipeline *p, struct job *job, struct err *e)
     if (rc == 0)
         rc = engine_submit(p->o->engine, &req, e);
     free(bias);
+    CRASH_POINT("submitted");
     return rc;
 }
 

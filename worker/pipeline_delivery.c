@@ -172,7 +172,7 @@ void *pipeline_delivery_main(void *arg)
         int rc = atomic_load(&p->delivery_failed) ? ERR_CANCELLED
                                                   : with_patience(p, emit_lines, &batch, &e);
         stages_lap(laps, STAGE_EMIT);
-        if (rc == 0)
+        if (rc == 0 && GUARD("store-first"))
             rc = with_patience(p, store_batch, &batch, &e);
         stages_lap(laps, STAGE_STORE);
         if (rc == 0)

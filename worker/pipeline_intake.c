@@ -61,8 +61,10 @@ static int pass_known(struct pipeline *p, struct job *job, bool *known, struct e
     bool published = false;
     stages_lap(&p->intake_laps, STAGE_PARSE);
     pthread_mutex_lock(&p->o->store->lock);
-    int rc =
-        store_find(p->o->store->store, &job->source, job->payload_sha256, &line, &published, e);
+    int rc = 0;
+    if (GUARD("lookup"))
+        rc = store_find(p->o->store->store, &job->source, job->payload_sha256, &line,
+                        &published, e);
     if (rc == 0 && line && !published) /* its dead letter is to be made */
         rc = store_find_error(p->o->store->store, &job->source, &job->error, e);
     pthread_mutex_unlock(&p->o->store->lock);
@@ -122,6 +124,7 @@ static int pass_on(struct pipeline *p, struct job *job, struct err *e)
     stages_lap(&p->intake_laps, STAGE_PARSE);
     if (!queue_push(p->admitted, job))
         job_free(job); /* stopped: unanswered and unsettled */
+    CRASH_POINT("admitted");
     stages_lap(&p->intake_laps, STAGE_FULL);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "transport_kafka_int.h"
 
@@ -28,6 +29,7 @@ static int take(void *ctx, bool may_wait, struct transport_input *in,
             *event = TRANSPORT_END;
         return 0;
     }
+    CRASH_POINT("polled");
     const struct job_header *id = job_record_header(&r->record, "custom_id");
     *event = TRANSPORT_INPUT;
     *in = (struct transport_input){

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "io/store_result_headers.h"
 #include "transport_kafka_int.h"
@@ -226,10 +227,14 @@ int kafka_deliver_exactly_once(void *ctx, const struct transport_output *outputs
         return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory to send results");
     int rc = 0;
     TRY_OUT(rc, make_messages(t, outputs, n, b, e));
-    TRY_OUT(rc, mark(t, outputs, b, ANSWER_OPEN, store_mark_offered, e));
+    if (GUARD("store-first"))
+        TRY_OUT(rc, mark(t, outputs, b, ANSWER_OPEN, store_mark_offered, e));
+    CRASH_POINT("offered");
     TRY_OUT(rc, send_burst(t, b, e));
+    CRASH_POINT("marking");
     TRY_OUT(rc, mark(t, outputs, b, ANSWER_GIVEN, store_mark_published, e));
     TRY_OUT(rc, mark(t, outputs, b, ANSWER_NOT_OURS, store_mark_superseded, e));
+    CRASH_POINT("marked");
 out:
     free_messages(b);
     return rc;
@@ -306,7 +311,9 @@ int kafka_deliver_at_least_once(void *ctx, const struct transport_output *output
     int rc = 0;
     TRY_OUT(rc, make_messages(t, outputs, n, b, e));
     TRY_OUT(rc, send(t, b, e));
+    CRASH_POINT("marking");
     TRY_OUT(rc, mark(t, outputs, b, ANSWER_OPEN, store_mark_published, e));
+    CRASH_POINT("marked");
     memset(t->acknowledged, 0, sizeof t->acknowledged);
     for (size_t i = 0; i < n; i++)
         kafka_source_settle(t->source, outputs[i].source->topic, outputs[i].source->partition,

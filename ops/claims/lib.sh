@@ -25,6 +25,12 @@ cd "$root"
 # The last words of a claim that does not hold.
 fails() { echo "$*"; exit 1; }
 needs_program() { [ -x "$sheaf" ] || fails "no $sheaf; build first: ops/test --quick"; }
+# $build: the build with the worker that the fault tests break.
+needs_faults() {
+    build=$root/build/release
+    [ -x "$build/tests/fault/sheaf_faulty" ] ||
+        fails "no $build/tests/fault/sheaf_faulty; build first: ops/test --quick"
+}
 # A command whose jobs may fail one by one: exit 0 and 1 are both fine.
 tolerate_failed_jobs() {
     local rc=0

@@ -2,11 +2,12 @@
  * Exactly once against a real broker: SHEAF_TEST_BROKER=host:port, given by tests/kafka/run;
  * without it nothing is run, and said so.
  *
- * Workers are processes of their own: test_kafka_exact worker TOPIC ID POINT BURST. Each
- * answers "P O" to the records that it is given, in a wild order, in bursts; at the given point
- * of the given burst it ends as a kill would end it. What readers see is asked of kcat.
+ * Workers are processes of their own: test_kafka_exact worker TOPIC ID. Each answers "P O" to
+ * the records that it is given, in a wild order, in bursts; SHEAF_CRASH_AT kills it at a point
+ * of a burst (base/fault.h). What readers see is asked of kcat.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -125,15 +126,6 @@ static bool answer_some(struct kafka_burst *b, struct kafka_source *s, const cha
     return true;
 }
 
-static int crash_point;
-static uint64_t crash_burst;
-
-static void crash(enum kafka_burst_point point, uint64_t n)
-{
-    if ((int)point == crash_point && n == crash_burst)
-        _exit(0);
-}
-
 static int work(const char *topic, const char *id)
 {
     char results[96];
@@ -188,11 +180,12 @@ static void make_topics(const char *topic)
         fail_msg("%s", e.text);
 }
 
-static FILE *start_worker(const char *topic, const char *id, int point, int burst)
+/* crash_at: "POINT:BURST", or "" */
+static FILE *start_worker(const char *topic, const char *id, const char *crash_at)
 {
     char command[1024];
-    snprintf(command, sizeof command, "exec '%s' worker %s %s %d %d", self, topic, id, point,
-             burst);
+    snprintf(command, sizeof command, "SHEAF_CRASH_AT=%s exec '%s' worker %s %s", crash_at,
+             self, topic, id);
     FILE *f = popen(command, "r");
     assert_non_null(f);
     return f;
@@ -204,6 +197,17 @@ static void wait_worker(FILE *f)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
 }
+
+static void wait_crash(FILE *f)
+{
+    const int status = pclose(f);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+}
+
+/* Of a burst, in their order; each is just before it is done. */
+enum point { BEGIN, PRODUCE, OFFSETS, COMMIT, COMMITTED };
+static const char *const points[] = {"begin", "produce", "offsets", "commit", "committed"};
 
 struct tally {
     int n[PARTITIONS][OFFSETS_MAX];
@@ -248,21 +252,21 @@ static void expect_each_once(const char *topic)
 }
 
 /* A worker ends at the point; its successor, of the same name or not, does the rest. */
-static void crash_and_succeed(const char *stem, int first, int last, bool same_id)
+static void crash_and_succeed(const char *stem, enum point first, enum point last, bool same_id)
 {
-    for (int point = first; point <= last; point++) {
-        char topic[64];
-
-        snprintf(topic, sizeof topic, "%s-%d-%s", stem, point, suffix);
+    for (enum point point = first; point <= last; point++) {
+        char topic[64], crash_at[32];
+        snprintf(topic, sizeof topic, "%s-%s-%s", stem, points[point], suffix);
+        snprintf(crash_at, sizeof crash_at, "%s:3", points[point]);
         make_topics(topic);
-        wait_worker(start_worker(topic, "first", point, 3));
+        wait_crash(start_worker(topic, "first", crash_at));
         struct tally t;
         count_results(topic, "read_committed", &t);
-        assert_int_equal(t.n_all, point == BURST_SETTLE ? 3 * BURST_JOBS : 2 * BURST_JOBS);
-        wait_worker(start_worker(topic, same_id ? "first" : "second", -1, 0));
+        assert_int_equal(t.n_all, point == COMMITTED ? 3 * BURST_JOBS : 2 * BURST_JOBS);
+        wait_worker(start_worker(topic, same_id ? "first" : "second", ""));
         expect_each_once(topic);
         count_results(topic, "read_uncommitted", &t);
-        const bool was_produced = point == BURST_OFFSETS || point == BURST_COMMIT;
+        const bool was_produced = point == OFFSETS || point == COMMIT;
         assert_int_equal(t.n_all, N_JOBS + (was_produced ? BURST_JOBS : 0));
     }
 }
@@ -270,14 +274,14 @@ static void crash_and_succeed(const char *stem, int first, int last, bool same_i
 static void a_crash_at_any_point_shows_each_answer_once(void **state)
 {
     (void)state;
-    crash_and_succeed("same", BURST_BEGIN, BURST_SETTLE, true);
+    crash_and_succeed("same", BEGIN, COMMITTED, true);
 }
 
 static void so_it_does_when_another_worker_goes_on(void **state)
 {
     (void)state;
     /* Where a transaction is left open. */
-    crash_and_succeed("other", BURST_OFFSETS, BURST_COMMIT, false);
+    crash_and_succeed("other", OFFSETS, COMMIT, false);
 }
 
 static void two_workers_of_which_one_crashes_show_each_answer_once(void **state)
@@ -286,11 +290,11 @@ static void two_workers_of_which_one_crashes_show_each_answer_once(void **state)
     char topic[64];
     snprintf(topic, sizeof topic, "exact-pair-%s", suffix);
     make_topics(topic);
-    FILE *a = start_worker(topic, "a", BURST_COMMIT, 2);
-    FILE *b = start_worker(topic, "b", -1, 0);
-    wait_worker(a);
+    FILE *a = start_worker(topic, "a", "commit:2");
+    FILE *b = start_worker(topic, "b", "");
+    wait_crash(a);
     wait_worker(b);
-    wait_worker(start_worker(topic, "c", -1, 0));
+    wait_worker(start_worker(topic, "c", ""));
     expect_each_once(topic);
 }
 
@@ -322,7 +326,7 @@ static void wake_up_late(const char *topic, bool exactly_once)
     assert_int_equal(kafka_source_open(&o, &source, NULL), 0);
     struct hand hand = {.n = 0};
     fill_hand(source, &hand, IN_HAND_MAX);
-    wait_worker(start_worker(topic, "awake", -1, 0)); /* comes in after max.poll.interval.ms */
+    wait_worker(start_worker(topic, "awake", "")); /* comes in after max.poll.interval.ms */
     expect_each_once(topic);
     if (exactly_once) {
         assert_false(answer_some(burst, source, results, &hand, 1));
@@ -425,12 +429,8 @@ int main(int argc, char **argv)
     self = argv[0];
     log_set_level(getenv("SHEAF_TEST_LOUD") ? LOG_DEBUG : LOG_ERROR);
     snprintf(suffix, sizeof suffix, "%lld", (long long)(clock_wall_us() / 1000));
-    if (argc == 6 && strcmp(argv[1], "worker") == 0) {
-        crash_point = (int)strtol(argv[4], NULL, 10);
-        crash_burst = strtoull(argv[5], NULL, 10);
-        kafka_burst_hook = crash;
+    if (argc == 4 && strcmp(argv[1], "worker") == 0)
         return work(argv[2], argv[3]);
-    }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     if (!broker) {

@@ -28,6 +28,7 @@ enum {
     PRODUCE = 0,
     FETCH = 1,
     OFFSET_COMMIT = 8,
+    OFFSET_FETCH = 9,
     FIND_COORDINATOR = 10,
     JOIN_GROUP = 11,
     HEARTBEAT = 12
@@ -474,6 +475,25 @@ static void a_lost_membership_is_survived(void **state)
     assert_true(kafka_source_is_drained(sources[ERRORS]));
 }
 
+/* Nothing is read before it is known what is settled above the watermark. */
+static void settled_jobs_do_not_come_again_when_offsets_cannot_be_read(void **state)
+{
+    (void)state;
+    int64_t next = ERROR_JOBS + 5;
+    assert_int_equal(submit("errors", 3), 0);
+    assert_int_equal(take(ERRORS, 3, 6000, &next, next + 1, next + 3), 3);
+    close_source(ERRORS, 0);
+    assert_int_equal(committed_of(ERRORS), ERROR_JOBS + 5);
+    rd_kafka_mock_push_request_errors(mock, OFFSET_FETCH, 2, RD_KAFKA_RESP_ERR_UNKNOWN,
+                                      RD_KAFKA_RESP_ERR_UNKNOWN);
+    const struct kafka_options o = options_of(ERRORS);
+    assert_int_equal(kafka_source_open(&o, &sources[ERRORS], NULL), 0);
+    next = ERROR_JOBS + 5;
+    assert_int_equal(take(ERRORS, 1, 12000, &next, next, next + 1), 1);
+    assert_int_equal(take(ERRORS, 1, 1000, &next, 0, 0), 0);
+    rd_kafka_mock_clear_request_errors(mock, OFFSET_FETCH);
+}
+
 static void a_stuck_job_bounds_how_far_the_others_run_ahead(void **state)
 {
     (void)state;
@@ -531,6 +551,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(consumption_pauses_at_the_limit_and_resumes_at_half),
         cmocka_unit_test(group_errors_are_got_over_and_the_watermark_is_committed),
         cmocka_unit_test(a_lost_membership_is_survived),
+        cmocka_unit_test(settled_jobs_do_not_come_again_when_offsets_cannot_be_read),
         cmocka_unit_test(what_will_not_pass_by_itself_stops_the_source),
     };
     return cmocka_run_group_tests_name("kafka_mock", tests, set_up, tear_down);

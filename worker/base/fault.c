@@ -9,16 +9,22 @@
 #include <time.h>
 #include <unistd.h>
 
-static _Atomic long passed; /* the point that SHEAF_CRASH_AT names */
-
-void fault_crash_point(const char *name)
+/* variable: "NAME:COUNT"; passed: how often NAME was. */
+static void signal_at(const char *name, const char *variable, _Atomic long *passed, int number)
 {
-    const char *wanted = getenv("SHEAF_CRASH_AT");
+    const char *wanted = getenv(variable);
     const size_t n = strlen(name);
     if (!wanted || strncmp(wanted, name, n) != 0 || wanted[n] != ':')
         return;
-    if (atomic_fetch_add(&passed, 1) + 1 == strtol(wanted + n + 1, NULL, 10))
-        kill(getpid(), SIGKILL);
+    if (atomic_fetch_add(passed, 1) + 1 == strtol(wanted + n + 1, NULL, 10))
+        kill(getpid(), number);
+}
+
+void fault_crash_point(const char *name)
+{
+    static _Atomic long passed_crash, passed_stop;
+    signal_at(name, "SHEAF_CRASH_AT", &passed_crash, SIGKILL);
+    signal_at(name, "SHEAF_STOP_AT", &passed_stop, SIGSTOP);
 }
 
 bool fault_guard_is_on(const char *name)

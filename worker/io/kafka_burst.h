@@ -59,16 +59,4 @@ int kafka_burst_send(struct kafka_burst *b, struct kafka_source *source,
                      const struct kafka_answer *answers, size_t n,
                      enum kafka_answer_state *states, struct err *e);
 
-/* For tests that end the process, or wait, at a place of their choice: called just before each
- * of these with the number of the burst, from 1 on. NULL: nothing is called. */
-enum kafka_burst_point {
-    BURST_BEGIN,
-    BURST_PRODUCE,
-    BURST_OFFSETS,
-    BURST_COMMIT,
-    BURST_SETTLE,
-    BURST_POINTS
-};
-extern void (*kafka_burst_hook)(enum kafka_burst_point point, uint64_t n);
-
 #endif

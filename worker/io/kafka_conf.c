@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "kafka_int.h"
 
@@ -203,8 +204,11 @@ static int fill(rd_kafka_conf_t *conf, const struct kafka_options *o, enum kafka
     }
     for (const char *const *p = o->props; p && p[0]; p += 2)
         TRY(set_user(conf, p[0], p[1] ? p[1] : "", e));
-    if (role == KAFKA_CONSUMER)
-        return SET_ALL(conf, consumer_fixed, e);
+    if (role == KAFKA_CONSUMER) {
+        TRY(SET_ALL(conf, consumer_fixed, e));
+        return GUARD("stable-offsets") ? 0
+                                       : set(conf, "isolation.level", "read_uncommitted", e);
+    }
     if (o->transactional_id)
         TRY(set(conf, "transactional.id", o->transactional_id, e));
     return SET_ALL(conf, producer_fixed, e);

@@ -10,9 +10,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "kafka_int.h"
 
@@ -21,9 +21,7 @@ enum {
     COMMIT_JOBS = 256,         /* or after that many settled jobs */
     COMMIT_LOST_US = 90000000, /* an answer that has not come by then is given up */
     REVOKE_WAIT_MS = 10000,    /* within the rebalance timeout by far */
-    COMMITTED_WAIT_MS = 10000,
-    COMMITTED_AGAIN_MS = 200,
-    COMMITTED_WAIT_US_MAX = 60000000, /* more than a dead worker's transaction stays open */
+    COMMITTED_WAIT_MS = 1000,  /* one question; it is asked until there is an answer */
 };
 
 static void break_source(struct kafka_source *s, const struct err *failure)
@@ -40,6 +38,8 @@ rd_kafka_resp_err_t kafka_group_ask_committed(struct kafka_source *s,
         list->elems[i].offset = RD_KAFKA_OFFSET_INVALID;
         list->elems[i].err = RD_KAFKA_RESP_ERR_NO_ERROR;
     }
+    if (list->cnt == 0)
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
     const rd_kafka_resp_err_t code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
     for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++)
         if (list->elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR)
@@ -47,35 +47,25 @@ rd_kafka_resp_err_t kafka_group_ask_committed(struct kafka_source *s,
     return code;
 }
 
-static bool may_ask_again(const struct kafka_source *s, rd_kafka_resp_err_t code,
-                          int64_t began_us)
+/* What the group has committed of what is to be assigned; offsets stay
+ * RD_KAFKA_OFFSET_INVALID where there is none. NULL: nobody says now, as while the coordinator
+ * moves, or as long as a transaction of another worker with such offsets is open. */
+static rd_kafka_topic_partition_list_t *fetch_committed(struct kafka_source *s)
 {
-    if (kafka_error_reaction(code) != KAFKA_IGNORE || rd_kafka_assignment_lost(s->rk) ||
-        clock_mono_us() - began_us > COMMITTED_WAIT_US_MAX)
-        return false;
-    nanosleep(&(struct timespec){.tv_nsec = COMMITTED_AGAIN_MS * 1000000L}, NULL);
-    return true;
-}
-
-/*
- * What the group has committed; offsets stay RD_KAFKA_OFFSET_INVALID where there is none. The
- * coordinator may have moved, and while a dead worker's transaction is open it says nothing:
- * asked again, because without the answer jobs that are settled above the offset would be
- * answered a second time. *code: why it could not be read, and NULL is returned.
- */
-static rd_kafka_topic_partition_list_t *
-fetch_committed(struct kafka_source *s, const rd_kafka_topic_partition_list_t *parts,
-                rd_kafka_resp_err_t *code)
-{
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_copy(parts);
-    const int64_t began_us = clock_mono_us();
-    while ((*code = kafka_group_ask_committed(s, list)) != RD_KAFKA_RESP_ERR_NO_ERROR &&
-           may_ask_again(s, *code, began_us))
-        log_info("Kafka: the group's offsets could not be read (%s); asking again",
-                 rd_kafka_err2str(*code));
-    if (*code == RD_KAFKA_RESP_ERR_NO_ERROR)
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_copy(s->to_assign);
+    const rd_kafka_resp_err_t code = kafka_group_ask_committed(s, list);
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
         return list;
-    log_warn("Kafka: the group's offsets could not be read (%s)", rd_kafka_err2str(*code));
+    struct err e = {0};
+    if (kafka_error_reaction(code) != KAFKA_IGNORE) {
+        ERR_SET_FLAGS(&e, ERR_BROKER, ERR_FATAL,
+                      "what the group has committed cannot be read: %s",
+                      rd_kafka_err2str(code));
+        break_source(s, &e);
+    } else {
+        kafka_error_log_line(&s->error_log, code,
+                             "what the group has committed cannot be read; jobs wait for it");
+    }
     rd_kafka_topic_partition_list_destroy(list);
     return NULL;
 }
@@ -101,12 +91,9 @@ void kafka_group_tell_committed(const struct kafka_source *s, const char *topic,
         s->on_committed(s->on_committed_ctx, topic, partition, settled);
 }
 
-/* found: the element of the list of committed offsets, or NULL when they are not known. Then
- * librdkafka reads them itself when it begins to fetch. */
 static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
                       const rd_kafka_topic_partition_t *found, struct err *e)
 {
-    const bool is_known = found && found->err == RD_KAFKA_RESP_ERR_NO_ERROR;
     struct offset_bits committed;
     kafka_group_read_committed(found, &committed);
     int64_t start;
@@ -116,10 +103,7 @@ static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
     pthread_mutex_unlock(&s->lock);
     TRY(code);
     kafka_group_tell_committed(s, part->topic, part->partition, &committed);
-    if (start >= 0)
-        part->offset = start;
-    else
-        part->offset = is_known ? RD_KAFKA_OFFSET_BEGINNING : RD_KAFKA_OFFSET_STORED;
+    part->offset = start >= 0 ? start : RD_KAFKA_OFFSET_BEGINNING;
     return 0;
 }
 
@@ -128,7 +112,9 @@ static void keep_membership(struct kafka_source *s)
 {
     void *member = NULL;
     size_t n = 0;
-    rd_kafka_consumer_group_metadata_t *metadata = rd_kafka_consumer_group_metadata(s->rk);
+    rd_kafka_consumer_group_metadata_t *metadata = /* tests call the group as its topic */
+        GUARD("generation") ? rd_kafka_consumer_group_metadata(s->rk)
+                            : rd_kafka_consumer_group_metadata_new(s->jobs_topic);
     rd_kafka_error_t *error =
         metadata ? rd_kafka_consumer_group_metadata_write(metadata, &member, &n) : NULL;
     if (error)
@@ -142,30 +128,26 @@ static void keep_membership(struct kafka_source *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *parts)
+static void forget_assignment(struct kafka_source *s)
 {
-    if (s->is_transactional)
-        keep_membership(s);
-    rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
-    rd_kafka_topic_partition_list_t *committed =
-        parts->cnt > 0 ? fetch_committed(s, parts, &code) : NULL;
+    if (s->to_assign)
+        rd_kafka_topic_partition_list_destroy(s->to_assign);
+    s->to_assign = NULL;
+}
+
+void kafka_group_unassign(struct kafka_source *s)
+{
+    forget_assignment(s);
+    rd_kafka_assign(s->rk, NULL);
+}
+
+/* committed: of the same partitions in the same order. */
+static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *parts,
+                   const rd_kafka_topic_partition_list_t *committed)
+{
     struct err e = {0};
-    if (s->is_transactional && code != RD_KAFKA_RESP_ERR_NO_ERROR &&
-        !rd_kafka_assignment_lost(s->rk))
-        ERR_SET_FLAGS(&e, ERR_BROKER, ERR_FATAL,
-                      "what the group has committed cannot be read (%s), and jobs that are "
-                      "answered already would be answered again: look at the brokers, then "
-                      "start the worker again",
-                      rd_kafka_err2str(code));
-    for (int i = 0; i < parts->cnt && e.code == 0; i++) {
-        const rd_kafka_topic_partition_t *found = NULL;
-        if (committed)
-            found = rd_kafka_topic_partition_list_find(committed, parts->elems[i].topic,
-                                                       parts->elems[i].partition);
-        assign_one(s, &parts->elems[i], found, &e);
-    }
-    if (committed)
-        rd_kafka_topic_partition_list_destroy(committed);
+    for (int i = 0; i < parts->cnt && e.code == 0; i++)
+        assign_one(s, &parts->elems[i], &committed->elems[i], &e);
     if (e.code != 0)
         break_source(s, &e);
     pthread_mutex_lock(&s->lock);
@@ -176,6 +158,29 @@ static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *part
     s->assigned_us = clock_mono_us();
     s->unknown_topic_us = 0;
     log_info("Kafka: %d partitions of %s assigned", parts->cnt, s->jobs_topic);
+    CRASH_POINT("assigned");
+}
+
+void kafka_group_serve_assignment(struct kafka_source *s)
+{
+    rd_kafka_topic_partition_list_t *committed = s->to_assign ? fetch_committed(s) : NULL;
+    if (!committed)
+        return;
+    assign(s, s->to_assign, committed);
+    rd_kafka_topic_partition_list_destroy(committed);
+    forget_assignment(s);
+}
+
+/* Nothing is read before it is known what was settled: jobs would be answered twice. */
+static void prepare_assignment(struct kafka_source *s,
+                               const rd_kafka_topic_partition_list_t *parts)
+{
+    CRASH_POINT("assign");
+    if (s->is_transactional)
+        keep_membership(s);
+    forget_assignment(s);
+    s->to_assign = rd_kafka_topic_partition_list_copy(parts);
+    kafka_group_serve_assignment(s);
 }
 
 void kafka_group_drop_held(struct kafka_source *s)
@@ -192,6 +197,7 @@ void kafka_group_drop_held(struct kafka_source *s)
  * poll, a session that ran out) belongs to somebody else already. */
 static void revoke(struct kafka_source *s)
 {
+    CRASH_POINT("revoke");
     const bool is_lost = rd_kafka_assignment_lost(s->rk) != 0;
     if (is_lost)
         log_warn("Kafka: the partitions of %s were lost to the group", s->jobs_topic);
@@ -202,7 +208,8 @@ static void revoke(struct kafka_source *s)
     pthread_mutex_unlock(&s->lock);
     kafka_group_drop_held(s);
     s->is_assigned = false;
-    rd_kafka_assign(s->rk, NULL);
+    kafka_group_unassign(s);
+    CRASH_POINT("revoked");
 }
 
 void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
@@ -213,7 +220,7 @@ void kafka_group_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code,
         if (s->is_closing) /* came while the close was already under way */
             rd_kafka_assign(rk, NULL);
         else
-            assign(s, parts);
+            prepare_assignment(s, parts);
         return;
     }
     if (code != RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS)

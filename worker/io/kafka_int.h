@@ -75,6 +75,8 @@ struct kafka_source {
     bool is_full;                   /* Locks: lock for writing */
 
     struct kafka_held *held; /* records that their partition's span has no room for */
+    rd_kafka_topic_partition_list_t *to_assign; /* until it is known what is committed of them;
+                                                   or NULL */
     bool is_assigned;
     int64_t assigned_us;
     bool is_committing;
@@ -110,6 +112,10 @@ rd_kafka_resp_err_t kafka_group_ask_committed(struct kafka_source *s,
 /* What is committed of a partition and could be read; base -1: nothing. found may be NULL. */
 void kafka_group_read_committed(const rd_kafka_topic_partition_t *found,
                                 struct offset_bits *out);
+/* Assigns what the group has given to us once the brokers say what is committed of it. */
+void kafka_group_serve_assignment(struct kafka_source *s);
+/* Assigns nothing. */
+void kafka_group_unassign(struct kafka_source *s);
 /* Begins a commit when one is due, and reads the outcome of the one before. */
 void kafka_group_serve_commits(struct kafka_source *s);
 /* Commits every watermark and waits. 0, or what Kafka said. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/limits.h"
 
 struct kafka_partition *kafka_partitions_find(const struct kafka_partitions *ps,
@@ -63,7 +64,7 @@ int kafka_partitions_assign(struct kafka_partitions *ps, const char *topic, int3
     struct kafka_partition *p = kafka_partitions_find(ps, topic, id);
     if (!p)
         TRY(add(ps, topic, id, committed->base, &p, e));
-    if (committed->base >= 0)
+    if (committed->base >= 0 && GUARD("bitmap"))
         offset_tracker_settle_known(&p->tracker, committed);
     if (committed->base > p->committed || committed->base < 0)
         p->committed = committed->base;

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "kafka_int.h"
@@ -216,7 +217,11 @@ int kafka_source_close(struct kafka_source *s, struct err *e)
         s->is_broken = code != 0; /* do not wait a second time when partitions are revoked */
     }
     s->is_closing = true;
+    CRASH_POINT("leave");
+    if (s->to_assign)
+        kafka_group_unassign(s);
     leave_group(s);
+    CRASH_POINT("left");
     kafka_group_drop_held(s);
     source_free(s);
     return code;
@@ -399,6 +404,7 @@ static int serve_message(struct kafka_source *s, const rd_kafka_message_t *m,
 static int serve_once(struct kafka_source *s, int wait_ms, struct kafka_record **out,
                       struct err *e)
 {
+    kafka_group_serve_assignment(s);
     kafka_group_serve_commits(s);
     kafka_group_apply_flow(s);
     if (s->is_broken) {

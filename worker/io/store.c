@@ -18,6 +18,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/fault.h"
 
 enum { QUESTION_BYTES_MAX = 2000 };
 
@@ -278,9 +279,11 @@ int store_put(struct store *s, const char *run_id, const struct result *const *r
         if (code != 0)
             err_prefix(e, "job %s", results[i]->job->custom_id);
     }
+    CRASH_POINT("storing");
     if (code == 0)
         code = store_commit(s, e);
     store_rollback(s);
+    CRASH_POINT("stored");
     return code;
 }
 
