@@ -290,3 +290,11 @@ void engine_cancel_all(struct engine *eng)
     for (size_t i = 0; i < eng->n_active; i++)
         eng->active[i]->is_cancelled = true;
 }
+
+bool engine_cancel(struct engine *eng, const void *user)
+{
+    for (size_t i = 0; i < eng->n_active; i++)
+        if (eng->active[i]->user == user)
+            return eng->active[i]->is_cancelled = true;
+    return false;
+}
