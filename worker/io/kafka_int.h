@@ -46,6 +46,10 @@ int kafka_produce_outcome(const struct kafka_message *m, rd_kafka_resp_err_t cod
 
 /* The same trouble comes again and again while a broker is away: one line in 30 s per code. */
 struct kafka_error_log {
+    bool is_quiet;     /* whoever waits tells it */
+    bool are_all_away; /* librdkafka has given every broker a try, and reaches none */
+    rd_kafka_resp_err_t reason_code;
+    char reason[320]; /* the latest, of one broker */
     struct {
         rd_kafka_resp_err_t code;
         int64_t logged_us;
@@ -54,6 +58,14 @@ struct kafka_error_log {
 };
 void kafka_error_log_line(struct kafka_error_log *l, rd_kafka_resp_err_t code,
                           const char *reason);
+
+/*
+ * Waits until a broker answers, 10 s at most. ERR_CONFIG when the brokers are there but this
+ * program may not talk to them (password, certificate), as soon as each was tried; else
+ * ERR_BROKER with ERR_RETRY. log: what the handle's error callback fills.
+ */
+int kafka_reach(rd_kafka_t *rk, struct kafka_error_log *log, const char *brokers,
+                struct err *e);
 
 /* The consumer. Fields without a mark belong to the poll thread. */
 struct kafka_source {

@@ -77,6 +77,7 @@ static int topic_is_missing(const struct kafka_source *s, struct err *e)
 
 static int check_topic(struct kafka_source *s, const char *brokers, struct err *e)
 {
+    TRY(kafka_reach(s->rk, &s->error_log, brokers, e));
     const int64_t began_us = clock_mono_us();
     for (;;) {
         int n = 0;
