@@ -7,8 +7,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "delayed.h"
 #include "io/kafka_burst.h"
 #include "io/queue_kafka.h"
+#include "io/store_lost.h"
 
 enum {
     POLL_MS = 100,
@@ -22,11 +24,30 @@ struct kafka_transport {
     struct kafka_sink *sink;
     struct kafka_burst *burst; /* or NULL: at least once */
     struct shared_store *store;
-    char *results_topic;
+    char *jobs_topic, *results_topic;
     bool exit_when_empty;
     struct kafka_record *record;            /* what take lent out last */
     bool acknowledged[TRANSPORT_BATCH_MAX]; /* of the batch that deliver works on */
+    struct delayed delayed; /* answers that the brokers have no room to tell of yet */
 };
+
+/* What nobody can answer any more is at least known to whoever asks the database. */
+static void note_lost(struct kafka_transport *t)
+{
+    struct kafka_lost lost;
+    while (kafka_source_next_lost(t->source, &lost)) {
+        struct err e = {0};
+        const struct store_lost row = {.topic = t->jobs_topic,
+                                       .partition = lost.partition,
+                                       .first = lost.first,
+                                       .last = lost.last,
+                                       .reason = "retention"};
+        pthread_mutex_lock(&t->store->lock);
+        if (store_note_lost(t->store->store, &row, &e) != 0)
+            log_warn("%s; the range is in this log only", e.text);
+        pthread_mutex_unlock(&t->store->lock);
+    }
+}
 
 static int take(void *ctx, bool may_wait, struct transport_input *in,
                 enum transport_event *event, struct err *e)
@@ -36,6 +57,7 @@ static int take(void *ctx, bool may_wait, struct transport_input *in,
     t->record = NULL;
     *event = TRANSPORT_NOTHING;
     TRY(kafka_source_poll(t->source, may_wait ? POLL_MS : 0, &t->record, e));
+    note_lost(t);
     const struct kafka_record *r = t->record;
     if (!r) {
         if (t->exit_when_empty && kafka_source_is_drained(t->source))
@@ -135,7 +157,9 @@ static int send(struct kafka_transport *t, const struct transport_output *output
 static int mark(struct kafka_transport *t, const struct transport_output *outputs, size_t n,
                 const enum kafka_answer_state *states, struct err *e)
 {
-    const struct job_source *sources[TRANSPORT_BATCH_MAX];
+    const struct job_source **sources = calloc(n, sizeof sources[0]);
+    if (!sources)
+        return ERR_SET(e, ERR_NOMEM, "no memory to mark %zu results", n);
     size_t n_sources = 0;
     for (size_t i = 0; i < n; i++)
         if (outputs[i].line && (!states || states[i] == ANSWER_GIVEN))
@@ -143,6 +167,7 @@ static int mark(struct kafka_transport *t, const struct transport_output *output
     pthread_mutex_lock(&t->store->lock);
     const int rc = store_mark_published(t->store->store, sources, n_sources, e);
     pthread_mutex_unlock(&t->store->lock);
+    free(sources);
     return rc;
 }
 
@@ -184,21 +209,20 @@ static int replace_refused(const struct kafka_transport *t, struct kafka_answer 
 
 /* Visible and settled at once, then marked: a kill in between leaves an answer that is only not
  * known here to be visible, and it is never asked for again. */
-static int deliver_exactly_once(void *ctx, const struct transport_output *outputs, size_t n,
-                                struct err *e)
+static int give(struct kafka_transport *t, const struct transport_output *outputs, size_t n,
+                enum kafka_answer_state *states, struct err *e)
 {
-    struct kafka_transport *t = ctx;
-    ASSERT(n <= TRANSPORT_BATCH_MAX);
-    struct kafka_answer answers[TRANSPORT_BATCH_MAX];
-    enum kafka_answer_state states[TRANSPORT_BATCH_MAX];
-    char *refusals[TRANSPORT_BATCH_MAX] = {0};
+    struct kafka_answer *answers = calloc(n, sizeof answers[0]);
+    char **refusals = calloc(n, sizeof refusals[0]);
+    int rc = 0;
+    if (!answers || !refusals)
+        TRY_OUT(rc, ERR_SET(e, ERR_NOMEM, "no memory for %zu answers", n));
     for (size_t i = 0; i < n; i++)
         answers[i] = (struct kafka_answer){.message = message_of(t, &outputs[i]),
                                            .topic = outputs[i].source->topic,
                                            .partition = outputs[i].source->partition,
                                            .offset = outputs[i].source->offset,
                                            .lease = outputs[i].source->lease};
-    int rc;
     while ((rc = kafka_burst_send(t->burst, t->source, answers, n, states, e)) == ERR_LIMIT) {
         err_clear(e);
         TRY_OUT(rc, replace_refused(t, answers, n, states, refusals, e));
@@ -206,9 +230,44 @@ static int deliver_exactly_once(void *ctx, const struct transport_output *output
     if (rc == 0)
         rc = mark(t, outputs, n, states, e);
 out:
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; refusals && i < n; i++)
         free(refusals[i]);
+    free(refusals);
+    free(answers);
     return rc;
+}
+
+static int give_delayed(struct kafka_transport *t, struct err *e)
+{
+    const size_t n = t->delayed.n;
+    if (n == 0)
+        return 0;
+    enum kafka_answer_state *states = calloc(n, sizeof states[0]);
+    bool *is_kept = calloc(n, sizeof is_kept[0]);
+    int rc = states && is_kept ? give(t, t->delayed.outputs, n, states, e)
+                               : ERR_SET(e, ERR_NOMEM, "no memory for %zu answers", n);
+    if (rc == 0) {
+        for (size_t i = 0; i < n; i++)
+            is_kept[i] = states[i] == ANSWER_DELAYED;
+        delayed_keep(&t->delayed, is_kept);
+    }
+    free(states);
+    free(is_kept);
+    return rc;
+}
+
+/* What is delayed counts as delivered: it is stored, and its job stays unsettled. */
+static int deliver_exactly_once(void *ctx, const struct transport_output *outputs, size_t n,
+                                struct err *e)
+{
+    struct kafka_transport *t = ctx;
+    ASSERT(n <= TRANSPORT_BATCH_MAX);
+    enum kafka_answer_state states[TRANSPORT_BATCH_MAX];
+    TRY(give(t, outputs, n, states, e));
+    for (size_t i = 0; i < n; i++)
+        if (states[i] == ANSWER_DELAYED)
+            TRY(delayed_add(&t->delayed, &outputs[i], e));
+    return give_delayed(t, e);
 }
 
 static bool holds(void *ctx, const struct job_source *source)
@@ -248,6 +307,8 @@ static void close_kafka(void *ctx)
     kafka_source_close(t->source, NULL);
     kafka_burst_close(t->burst);
     kafka_sink_close(t->sink);
+    delayed_fini(&t->delayed);
+    free(t->jobs_topic);
     free(t->results_topic);
     free(t);
 }
@@ -261,8 +322,9 @@ int transport_open_kafka(const struct kafka_options *o, bool exit_when_empty,
     int rc = 0;
     t->store = store;
     t->exit_when_empty = exit_when_empty;
+    t->jobs_topic = strdup(o->jobs_topic);
     t->results_topic = strdup(o->results_topic);
-    if (!t->results_topic) {
+    if (!t->jobs_topic || !t->results_topic) {
         rc = ERR_SET(e, ERR_NOMEM, "no memory for the Kafka transport");
         goto out;
     }

@@ -80,9 +80,12 @@ struct kafka_source {
     void *member; /* who we are in the group since its last assignment; Locks: lock */
     size_t member_bytes;
     uint64_t n_received, n_settled; /* Locks: lock */
-    size_t n_settled_uncommitted;   /* Locks: lock */
-    bool is_full;                   /* Locks: lock for writing */
+    size_t text_max; /* characters beside an offset that brokers take; Locks: lock */
+    size_t n_settled_uncommitted; /* Locks: lock */
+    bool is_full;                 /* Locks: lock for writing */
 
+    struct kafka_lost lost[4]; /* and not told yet */
+    size_t n_lost;
     struct kafka_held *held; /* records that their partition's span has no room for */
     bool is_assigned;
     int64_t assigned_us;
@@ -122,11 +125,17 @@ struct kafka_snapshot {
 };
 void kafka_snapshot_fini(struct kafka_snapshot *snapshot);
 /* Answers whose jobs are settled already become ANSWER_GIVEN, those of others' partitions
- * ANSWER_NOT_OURS; the rest stays open. ERR_RETRY while a rebalance is under way. Thread: any.
+ * ANSWER_NOT_OURS, those that would need a longer text than brokers take ANSWER_DELAYED; the
+ * rest stays open. Answers before others of their partition come first. ERR_RETRY while a
+ * rebalance is under way. Thread: any.
  */
 int kafka_source_snapshot(struct kafka_source *s, const struct kafka_answer *answers, size_t n,
                           enum kafka_answer_state *states, struct kafka_snapshot *out,
                           struct err *e);
+/* The brokers refused the texts of these offsets (offset.metadata.max.bytes): shorter ones from
+ * now on. False: there is none. Thread: any. */
+bool kafka_source_shorten_texts(struct kafka_source *s,
+                                const rd_kafka_topic_partition_list_t *offsets);
 /* Settles what the group has committed of the partitions that are ours. Thread: any. */
 int kafka_source_take_over_committed(struct kafka_source *s, struct err *e);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "kafka_int.h"
 
 enum { COMMITTED_WAIT_MS = 10000 };
@@ -44,21 +45,67 @@ static bool is_open_in(const struct kafka_answer *a, enum kafka_answer_state sta
     return state == ANSWER_OPEN && a->partition == p->id && strcmp(a->topic, p->topic) == 0;
 }
 
-static void add_partition(const struct kafka_partition *p, const struct kafka_answer *answers,
-                          size_t n, const enum kafka_answer_state *states,
+static size_t text_length(const struct offset_bits *settled)
+{
+    char text[OFFSET_METADATA_MAX + 1];
+    return offset_metadata_encode(settled, text);
+}
+
+static void delay_all(const struct kafka_partition *p, const struct kafka_answer *answers,
+                      size_t n, enum kafka_answer_state *states)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_open_in(&answers[i], states[i], p))
+            states[i] = ANSWER_DELAYED;
+}
+
+/* An answer above unanswered jobs has to be told of in the text; the one at the watermark only
+ * makes the text shorter. False: even so it is too long, from when it could be longer. */
+static bool settle_what_fits(const struct kafka_partition *p,
+                             const struct kafka_answer *answers, size_t n,
+                             enum kafka_answer_state *states, size_t text_max,
+                             struct offset_bits *settled)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!is_open_in(&answers[i], states[i], p))
+            continue;
+        struct offset_bits more = *settled;
+        offset_bits_settle(&more, answers[i].offset);
+        if (answers[i].offset == settled->base || text_length(&more) <= text_max)
+            *settled = more;
+        else
+            states[i] = ANSWER_DELAYED;
+    }
+    return text_length(settled) <= text_max;
+}
+
+static bool is_any_open_in(const struct kafka_partition *p, const struct kafka_answer *answers,
+                           size_t n, const enum kafka_answer_state *states)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_open_in(&answers[i], states[i], p))
+            return true;
+    return false;
+}
+
+static void add_partition(const struct kafka_partition *p, size_t text_max,
+                          const struct kafka_answer *answers, size_t n,
+                          enum kafka_answer_state *states,
                           rd_kafka_topic_partition_list_t *list)
 {
-    size_t first = 0;
-    while (first < n && !is_open_in(&answers[first], states[first], p))
-        first++;
-    if (first == n)
+    if (!is_any_open_in(p, answers, n, states))
         return;
     struct offset_bits settled;
     offset_tracker_settled(&p->tracker, &settled);
-    for (size_t i = first; i < n; i++)
-        if (is_open_in(&answers[i], states[i], p))
-            offset_bits_settle(&settled, answers[i].offset);
-    kafka_group_add_settled(list, p->topic, p->id, &settled);
+    if (text_max == OFFSET_METADATA_MAX) {
+        for (size_t i = 0; i < n; i++)
+            if (is_open_in(&answers[i], states[i], p))
+                offset_bits_settle(&settled, answers[i].offset);
+    } else if (!settle_what_fits(p, answers, n, states, text_max, &settled)) {
+        delay_all(p, answers, n, states);
+    }
+    if (is_any_open_in(p, answers, n, states))
+        kafka_group_add_settled(list, p->topic, p->id, &settled);
 }
 
 static int snapshot_locked(struct kafka_source *s, const struct kafka_answer *answers, size_t n,
@@ -75,7 +122,8 @@ static int snapshot_locked(struct kafka_source *s, const struct kafka_answer *an
     out->offsets = rd_kafka_topic_partition_list_new((int)s->partitions.n);
     for (size_t i = 0; i < s->partitions.n; i++)
         if (s->partitions.items[i]->is_owned)
-            add_partition(s->partitions.items[i], answers, n, states, out->offsets);
+            add_partition(s->partitions.items[i], s->text_max, answers, n, states,
+                          out->offsets);
     rd_kafka_error_t *error =
         rd_kafka_consumer_group_metadata_read(&out->member, s->member, s->member_bytes);
     if (!error)
@@ -92,6 +140,25 @@ int kafka_source_snapshot(struct kafka_source *s, const struct kafka_answer *ans
     const int rc = snapshot_locked(s, answers, n, states, out, e);
     pthread_mutex_unlock(&s->lock);
     return rc;
+}
+
+bool kafka_source_shorten_texts(struct kafka_source *s,
+                                const rd_kafka_topic_partition_list_t *offsets)
+{
+    size_t longest = 0;
+    for (int i = 0; i < offsets->cnt; i++)
+        if (offsets->elems[i].metadata_size > longest)
+            longest = offsets->elems[i].metadata_size;
+    if (longest == 0)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    if (s->text_max == OFFSET_METADATA_MAX)
+        log_warn("Kafka: the brokers refuse %zu characters beside an offset: answers wait for "
+                 "those before them; raise offset.metadata.max.bytes to %d",
+                 longest, OFFSET_METADATA_BROKER_MAX);
+    s->text_max = longest / 2;
+    pthread_mutex_unlock(&s->lock);
+    return true;
 }
 
 static rd_kafka_topic_partition_list_t *list_owned(struct kafka_source *s)
