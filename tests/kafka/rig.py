@@ -81,7 +81,7 @@ class Worker:
             return self.process.wait(timeout=wait_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise Wrong(f"a worker does not end within {wait_s} s: {self.says()[-400:]}") from None
+            raise Wrong(f"a worker does not end in {wait_s} s: {self.says()[-400:]}") from None
 
     def stop(self):
         self.signal(signal.SIGTERM)
@@ -110,7 +110,7 @@ class Rig:
                         f"{topic}.results", *self.client(*extra)], check=True, timeout=WAIT_S)
 
     def work(self, topic, *extra, name="worker", props=QUICK, exits=True, group=None):
-        command = [self.sheaf, "work", "--quiet", "--model", self.model, "-t", topic,
+        command = [self.sheaf, "work", "--model", self.model, "-t", topic,
                    "--results-topic", f"{topic}.results", "--group", group or topic,
                    "--db", f"{topic}.{name}.db", "--threads", "1", *self.client(*extra)]
         command += [part for p in props for part in ("-X", p)]
@@ -119,9 +119,9 @@ class Rig:
         self.workers.append(worker)
         return worker
 
-    def finish(self, topic, **options):
+    def finish(self, topic, *extra, **options):
         """A worker that answers what is left, and ends."""
-        worker = self.work(topic, **options)
+        worker = self.work(topic, *extra, **options)
         check(worker.end() == 0, f"the worker ends badly: {worker.says()[-400:]}")
         return worker
 
@@ -170,10 +170,8 @@ def judge(wanted, results):
 
 
 class Library:
-    """Faults that only a client can make, by librdkafka itself: records deleted, topics deleted,
+    """Faults that only a client can make, by librdkafka itself: records and topics deleted,
     offsets of a group changed, transactions aborted."""
-
-    OFFSETS_OF_NOBODY = -1001
 
     def __init__(self, broker):
         self.lib = ctypes.CDLL("librdkafka.so.1")
