@@ -192,7 +192,8 @@ class Library:
     def handle(self, props):
         why = ctypes.create_string_buffer(256)
         conf = self.call("conf_new")
-        for key, value in {"bootstrap.servers": self.broker, **props}.items():
+        for key, value in {"bootstrap.servers": self.broker, "log_level": "0",
+                           **props}.items():
             code = self.call("conf_set", conf, key.encode(), value.encode(), why,
                              ctypes.c_size_t(256))
             check(code == 0, why.value.decode())
