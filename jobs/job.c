@@ -38,6 +38,7 @@ void job_free(struct job *job)
     free_messages(job);
     free_documents(job);
     free_params(&job->params);
+    job_record_fini(&job->record);
     free(job->source.topic);
     free(job->custom_id);
     free(job->run_id);

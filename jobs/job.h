@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "job_record.h"
 
 enum job_dialect { DIALECT_NATIVE, DIALECT_OPENAI_CHAT, DIALECT_OPENAI_COMPLETION };
 
@@ -107,11 +108,13 @@ struct job {
     int64_t priority;
     int64_t deadline_us; /* wall; 0 = none */
 
-    char *warnings;          /* unknown or ignored fields, comma separated; or NULL */
-    char payload_sha256[65]; /* of the input bytes */
-    struct job_error error;  /* set when the job is already known to be bad */
+    char *warnings;           /* unknown or ignored fields, comma separated; or NULL */
+    char payload_sha256[65];  /* of the input bytes */
+    struct job_error error;   /* set when the job is already known to be bad */
+    struct job_record record; /* all zero: it came from a file */
 
     /* Filled by later stages. */
+    int64_t attempts;    /* that came to nothing so far */
     int64_t admitted_us; /* monotonic */
     int64_t admitted_wall_us;
     char *prefix_group; /* hex hash of system + documents; or NULL */

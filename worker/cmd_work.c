@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "cli.h"
+#include "dead_letter.h"
 #include "io/queue_kafka.h"
 #include "setup.h"
 #include "signals.h"
@@ -23,7 +24,7 @@ static void default_run_id(const struct settings *s, char *out, size_t capacity)
     snprintf(out, capacity, "%s-%s", s->jobs_topic, date);
 }
 
-enum { TRANSACTIONAL_ID_BYTES = 320 };
+enum { TRANSACTIONAL_ID_BYTES = 320, TOPIC_BYTES = 512 };
 
 /* The database tells a worker from others, and the same worker when it starts again: a broker
  * then ends at once what its former self left open. */
@@ -57,6 +58,22 @@ static struct kafka_options kafka_options_of(const struct settings *s)
     };
 }
 
+/* Where jobs go that got no answer; off: nowhere. name is storage. */
+static int choose_dead_letters(const struct settings *s, const struct setup *setup,
+                               char name[TOPIC_BYTES], struct dead_letters *out, struct err *e)
+{
+    *out = (struct dead_letters){.group = s->group, .worker = setup->worker_id};
+    TRY(dead_letter_parse_headers(s->dlq_headers, &out->headers, e));
+    if (strcmp(s->dead_letters, "off") == 0)
+        return 0;
+    if (*s->dead_letters)
+        snprintf(name, TOPIC_BYTES, "%s", s->dead_letters);
+    else
+        snprintf(name, TOPIC_BYTES, "%s.dlq", s->jobs_topic);
+    out->topic = name;
+    return 0;
+}
+
 static int run(struct cli *cli, struct err *e)
 {
     const struct settings *s = &cli->settings;
@@ -67,7 +84,8 @@ static int run(struct cli *cli, struct err *e)
     if (setup_open(&setup, s, *s->db ? s->db : "sheaf.db", run_id, cli->quiet, e) != 0)
         return cli_exit_code(e);
     struct kafka_options options = kafka_options_of(s);
-    char transactional_id[TRANSACTIONAL_ID_BYTES];
+    char transactional_id[TRANSACTIONAL_ID_BYTES], letters_topic[TOPIC_BYTES];
+    struct dead_letters letters;
     struct transport transport;
     struct pipeline_totals totals;
     int code;
@@ -76,7 +94,10 @@ static int run(struct cli *cli, struct err *e)
         rc =
             name_producer(s, setup.store.store, transactional_id, &options.transactional_id, e);
     if (rc == 0)
-        rc = transport_open_kafka(&options, cli->exit_when_empty, &setup.store, &transport, e);
+        rc = choose_dead_letters(s, &setup, letters_topic, &letters, e);
+    if (rc == 0)
+        rc = transport_open_kafka(&options, &letters, cli->exit_when_empty, &setup.store,
+                                  &transport, e);
     if (rc == 0) {
         code = setup_run(&setup, s, &transport, cli->quiet, &totals, e);
         transport.close(transport.ctx);
@@ -107,7 +128,8 @@ const struct command cmd_work = {
     .settings =
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
         "kv.mb kv.type activations max_tokens seed strict run_id brokers group delivery topic "
-        "results_topic documents documents_topic documents.mb documents.wait_s inflight.jobs "
+        "results_topic dead_letters dlq.headers documents documents_topic documents.mb "
+        "documents.wait_s inflight.jobs "
         "inflight.mb drain.timeout_s "
         "kv.disk kv.disk_mb kv.disk.min_tokens "
         "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.mb "

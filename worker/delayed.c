@@ -3,28 +3,50 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job_record.h"
+
 static void output_fini(struct transport_output *o)
 {
     struct job_source *source = (struct job_source *)o->source;
     if (source)
         free(source->topic);
     free(source);
+    if (o->record)
+        job_record_fini((struct job_record *)o->record);
+    free((struct job_record *)o->record);
+    free((struct job_error *)o->error);
     free((char *)o->custom_id);
     free((char *)o->line);
     *o = (struct transport_output){0};
 }
 
+/* What a dead letter is made of. */
+static int failure_copy(const struct transport_output *from, struct transport_output *out)
+{
+    struct job_record *record = calloc(1, sizeof *record);
+    struct job_error *error = malloc(sizeof *error);
+    out->record = record;
+    out->error = error;
+    if (!record || !error || !job_record_copy(from->record, record))
+        return ERR_NOMEM;
+    *error = *from->error;
+    return 0;
+}
+
 static int output_copy(const struct transport_output *from, struct transport_output *out)
 {
     struct job_source *source = malloc(sizeof *source);
-    *out = (struct transport_output){.source = source};
+    *out = (struct transport_output){
+        .source = source, .stage = from->stage, .attempts = from->attempts};
     if (!source)
         return ERR_NOMEM;
     *source = *from->source;
     source->topic = strdup(from->source->topic);
     out->custom_id = strdup(from->custom_id);
     out->line = from->line ? strdup(from->line) : NULL;
-    return source->topic && out->custom_id && (out->line || !from->line) ? 0 : ERR_NOMEM;
+    if (!source->topic || !out->custom_id || (from->line && !out->line))
+        return ERR_NOMEM;
+    return from->record && from->error ? failure_copy(from, out) : 0;
 }
 
 static int compare(const struct job_source *a, const struct job_source *b)

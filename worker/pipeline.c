@@ -278,9 +278,12 @@ static int run_stages(struct pipeline *p, struct err *e)
     atomic_store(&p->stop, true);
     if (p->o->transport->stop)
         p->o->transport->stop(p->o->transport->ctx);
-    pthread_join(intake, NULL);
+    while (sem_wait(&p->intake_ended) != 0) /* else what it still passes on is lost */
+        ;
     queue_shut(p->outcomes);
     pthread_join(delivery, NULL);
+    atomic_store(&p->delivered, true);
+    pthread_join(intake, NULL);
     if (p->failure.code != 0)
         return ERR_SET_FLAGS(e, p->failure.code, p->failure.flags, "%s", p->failure.text);
     return p->o->transport->finish(p->o->transport->ctx, is_whole(p), e);
@@ -291,6 +294,7 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
 {
     struct pipeline p = {.o = o};
     pthread_mutex_init(&p.lock, NULL);
+    sem_init(&p.intake_ended, 0, 0);
     p.admitted = queue_open(o->transport->queue_max);
     p.outcomes = queue_open(o->transport->queue_max + OUTCOMES_MAX);
     int rc = readahead_open(o->answers->settings, o->engine, &p.window, e);
@@ -316,6 +320,7 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
     queue_close(p.admitted);
     queue_close(p.outcomes);
     hash_set_fini(&p.ids);
+    sem_destroy(&p.intake_ended);
     pthread_mutex_destroy(&p.lock);
     return rc;
 }

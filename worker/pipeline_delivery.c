@@ -97,16 +97,28 @@ static int store_batch(struct pipeline *p, void *ctx, struct err *e)
     return rc;
 }
 
+/* A known job has the error that was stored for it, if any. */
+static struct transport_output output_of(const struct outcome *outcome)
+{
+    const struct result *r = outcome->result;
+    const struct job *job = r ? r->job : outcome->known;
+    const struct job_error *error = r ? &r->error : &job->error;
+    const bool failed = r ? r->status != RESULT_SUCCEEDED : error->status != 0;
+    return (struct transport_output){.source = &job->source,
+                                     .custom_id = job->custom_id,
+                                     .line = outcome->line,
+                                     .record = job->source.is_file ? NULL : &job->record,
+                                     .error = failed ? error : NULL,
+                                     .stage = job->tokens ? "engine" : "intake",
+                                     .attempts = job->attempts + 1};
+}
+
 static int deliver_batch(struct pipeline *p, void *ctx, struct err *e)
 {
     const struct batch *batch = ctx;
     struct transport_output outputs[TRANSPORT_BATCH_MAX];
-    for (size_t i = 0; i < batch->n; i++) {
-        const struct outcome *outcome = batch->items[i];
-        const struct job *job = outcome->result ? outcome->result->job : outcome->known;
-        outputs[i] = (struct transport_output){
-            .source = &job->source, .custom_id = job->custom_id, .line = outcome->line};
-    }
+    for (size_t i = 0; i < batch->n; i++)
+        outputs[i] = output_of(batch->items[i]);
     return p->o->transport->deliver(p->o->transport->ctx, outputs, batch->n, e);
 }
 

@@ -6,6 +6,7 @@
 #define SHEAF_PIPELINE_INT_H
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #include "base/hash.h"
@@ -30,7 +31,9 @@ struct pipeline {
     struct parked parked;     /* thread: intake */
     _Atomic bool stop;        /* intake takes nothing more */
     _Atomic bool input_ended;
+    sem_t intake_ended; /* posted when intake passes on nothing more */
     _Atomic bool delivery_failed;
+    _Atomic bool delivered;        /* or given up: delivery has ended */
     _Atomic int64_t drain_ends_us; /* 0: not stopping */
 
     pthread_mutex_t lock; /* guards failure */

@@ -8,17 +8,32 @@
 #include "job_parse.h"
 #include "pipeline_int.h"
 
+/* An id beside the bytes that is too long is none. */
 static int take_custom_id(const struct transport_input *in, struct job *job, struct err *e)
 {
-    if (job->has_custom_id || !in->custom_id || !*in->custom_id)
+    if (job->has_custom_id || !in->custom_id || !*in->custom_id ||
+        strlen(in->custom_id) > JOB_ID_BYTES_MAX)
         return 0;
-    char *id = strndup(in->custom_id, JOB_ID_BYTES_MAX);
+    char *id = strdup(in->custom_id);
     if (!id)
         return ERR_SET(e, ERR_NOMEM, "no memory for a job");
     free(job->custom_id);
     job->custom_id = id;
     job->has_custom_id = true;
     return 0;
+}
+
+/* The bytes go with the job: a dead letter repeats them. */
+static void keep_record(const struct transport_input *in, struct job *job)
+{
+    if (!in->bytes) {
+        job->error = (struct job_error){0};
+        job_fail(job, 400, "null_value", "", "the record has no value, so it is no job");
+    }
+    if (!in->record)
+        return;
+    job->record = *in->record;
+    *in->record = (struct job_record){0};
 }
 
 static int check_unique(struct pipeline *p, struct job *job, struct err *e)
@@ -43,8 +58,10 @@ static int pass_known(struct pipeline *p, struct job *job, bool *known, struct e
     bool published = false;
     stages_lap(&p->intake_laps, STAGE_PARSE);
     pthread_mutex_lock(&p->o->store->lock);
-    const int rc =
+    int rc =
         store_find(p->o->store->store, &job->source, job->payload_sha256, &line, &published, e);
+    if (rc == 0 && line && !published) /* its dead letter is to be made */
+        rc = store_find_error(p->o->store->store, &job->source, &job->error, e);
     pthread_mutex_unlock(&p->o->store->lock);
     stages_lap(&p->intake_laps, STAGE_LOOKUP);
     TRY(rc);
@@ -158,8 +175,9 @@ static int take_one(struct pipeline *p, struct err *e)
     const struct job_parse_options options = {.strict = s->strict,
                                               .max_tokens_default = s->max_tokens};
     struct job *job = NULL;
-    TRY(job_parse(in.bytes, in.length, &in.source, &options, &job, e));
+    TRY(job_parse(in.bytes ? in.bytes : "", in.length, &in.source, &options, &job, e));
     atomic_fetch_add(&p->taken, 1);
+    keep_record(&in, job);
     if (job->warnings)
         log_line(LOG_DEBUG, "%s offset %lld: ignored: %s", job->source.topic,
                  (long long)job->source.offset, job->warnings);
@@ -187,6 +205,16 @@ static int take_or_wait(struct pipeline *p, struct err *e)
     return 0;
 }
 
+/* The group is kept waiting by nobody while the last jobs finish, and our membership lives
+ * until their results are published. */
+static void tend_until_delivered(struct pipeline *p)
+{
+    struct err e = {0};
+    while (p->o->transport->tend && !atomic_load(&p->delivered))
+        if (p->o->transport->tend(p->o->transport->ctx, &e) != 0)
+            break;
+}
+
 void *pipeline_intake_main(void *arg)
 {
     struct pipeline *p = arg;
@@ -201,5 +229,7 @@ void *pipeline_intake_main(void *arg)
     }
     parked_fini(&p->parked); /* unanswered and unsettled */
     queue_shut(p->admitted);
+    sem_post(&p->intake_ended);
+    tend_until_delivered(p);
     return NULL;
 }

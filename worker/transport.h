@@ -31,16 +31,22 @@ enum { TRANSPORT_BATCH_MAX = 64 }; /* outputs of one deliver */
 enum transport_event { TRANSPORT_NOTHING, TRANSPORT_INPUT, TRANSPORT_END };
 
 struct transport_input {
-    const char *bytes; /* borrowed until the next take */
+    const char *bytes; /* borrowed until the next take; NULL: a record without a value */
     size_t length;
-    struct job_source source; /* topic borrowed likewise */
-    const char *custom_id;    /* that came beside the bytes, or NULL */
+    struct job_source source;  /* topic borrowed likewise */
+    const char *custom_id;     /* that came beside the bytes, or NULL */
+    struct job_record *record; /* the bytes and all that came with them, for the taker to move
+                                  out of; NULL: lines of files have none */
 };
 
 struct transport_output {
     const struct job_source *source;
     const char *custom_id;
     const char *line; /* NULL: was published before; only the input is to be settled */
+    const struct job_record *record; /* or NULL */
+    const struct job_error *error;   /* or NULL: it was answered */
+    const char *stage;               /* that the error comes from */
+    int64_t attempts;                /* times that the job was begun */
 };
 
 /* What a progress line can say. total -1: not known. */
@@ -70,6 +76,9 @@ struct transport {
     int (*deliver)(void *ctx, const struct transport_output *outputs, size_t n, struct err *e);
     /* Thread: any. */
     void (*progress)(void *ctx, struct transport_progress *out);
+    /* Takes nothing more, but keeps in touch with where inputs come from until everything is
+     * delivered. NULL: no need. Waits a little. Thread: intake. */
+    int (*tend)(void *ctx, struct err *e);
     /* After the last deliver; whole: every input was taken and answered. */
     int (*finish)(void *ctx, bool whole, struct err *e);
     void (*close)(void *ctx);
@@ -79,7 +88,10 @@ int transport_open_files(const char *input, const char *output, size_t queue_max
                          struct shared_store *store, struct transport *out, struct err *e);
 
 struct kafka_options;
-int transport_open_kafka(const struct kafka_options *o, bool exit_when_empty,
-                         struct shared_store *store, struct transport *out, struct err *e);
+struct dead_letters;
+/* letters borrows its texts until close. */
+int transport_open_kafka(const struct kafka_options *o, const struct dead_letters *letters,
+                         bool exit_when_empty, struct shared_store *store,
+                         struct transport *out, struct err *e);
 
 #endif

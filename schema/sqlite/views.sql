@@ -37,6 +37,7 @@ SELECT j.job_id, j.run_id, j.custom_id, j.status, j.finish_reason, j.stop_reason
        j.dialect, j.model, j.prefix_group, j.worker_id, j.attempt, j.result_id,
        j.metadata_json, j.topic, j.partition, j.offset, j.is_file, j.payload_sha256,
        j.submitted_at, j.admitted_at, j.finished_at, j.stored_at, b.published_at,
+       b.superseded_at,
        j.finished_at AS time
 FROM jobs j
 LEFT JOIN outputs o ON o.job_id = j.job_id
@@ -68,7 +69,8 @@ WITH sums AS (
            max(finished_at) - min(admitted_at) AS busy_s
     FROM jobs GROUP BY run_id
 ), waiting AS (
-    SELECT j.run_id, count(*) AS unpublished
+    SELECT j.run_id, sum(b.superseded_at IS NULL) AS unpublished,
+           sum(b.superseded_at IS NOT NULL) AS superseded
     FROM outbox b JOIN jobs j ON j.job_id = b.job_id
     WHERE b.published_at IS NULL GROUP BY j.run_id
 )
@@ -79,6 +81,7 @@ SELECT r.run_id, r.label, r.status, r.model, r.quant, r.kernels,
        coalesce(s.expired, 0) AS expired,
        coalesce(s.cancelled, 0) AS cancelled,
        coalesce(w.unpublished, 0) AS unpublished,
+       coalesce(w.superseded, 0) AS superseded,
        coalesce(s.prompt_tokens, 0) AS prompt_tokens,
        coalesce(s.cached_tokens, 0) AS cached_tokens,
        coalesce(s.computed_tokens, 0) AS computed_tokens,

@@ -2,10 +2,10 @@
 """three_workers.py BROKER SHEAF MODEL [--documents N] [--questions N]
 
 Three workers, six partitions, N questions to each of N documents, submitted as `sheaf submit`
-keys them: each document is prefilled by one worker only. The tokens that the three have computed
-of prompts, read from their databases, are within 2 % of what a single worker computes; each job
-is in one database, once, and has one answer for a reader of committed records. Where there is
-`sheaf db merge`, the merged database has the same jobs and tokens. Prints one line of figures.
+keys them: each document is prefilled by one worker only. The tokens that the three have
+computed of prompts, read from their databases, are within 2 % of what a single worker
+computes; each job is in one database, once, and has one answer for a reader of committed
+records. Where there is `sheaf db merge`, the merged database has the same jobs and tokens. Prints one line of figures.
 """
 import argparse
 import os

@@ -353,11 +353,12 @@ static void keys_go_where_javas_clients_put_them(void **state)
     while (seen < N && clock_mono_us() - began_us < 15000000) {
         struct kafka_record *r = take_one(s, 100, NULL);
         for (int i = 0; r && i < N; i++)
-            if (strcmp(r->key, cases[i].key) == 0) {
+            if (strcmp(r->record.key, cases[i].key) == 0) {
                 assert_int_equal(r->partition, (cases[i].hash & 0x7fffffff) % PARTITIONS);
-                assert_string_equal(r->custom_id_header, r->key);
+                assert_string_equal(job_record_header(&r->record, "custom_id")->value,
+                                    r->record.key);
                 assert_true(r->timestamp_us > INT64_C(1600000000) * 1000000);
-                assert_int_equal(r->value_length, 0);
+                assert_int_equal(r->record.value_length, 0);
                 seen++;
             }
         kafka_record_free(r);
@@ -388,8 +389,8 @@ static void a_job_of_16_mib_passes_unchanged(void **state)
     for (int i = 0; !r && i < 200; i++)
         r = take_one(s, 100, l);
     assert_non_null(r);
-    assert_int_equal(r->value_length, length);
-    assert_memory_equal(r->value, value, length);
+    assert_int_equal(r->record.value_length, length);
+    assert_memory_equal(r->record.value, value, length);
     settle(s, r, l);
     kafka_record_free(r);
     free(value);

@@ -200,25 +200,57 @@ static int commit(struct kafka_burst *b, struct err *e)
     return 0;
 }
 
-static bool is_to_be_sent(const struct kafka_answer *a, enum kafka_answer_state state)
+/* The messages of the answers that are open. */
+struct parcel {
+    struct kafka_message *messages;
+    struct kafka_delivery *reports;
+    size_t *answers; /* which one each belongs to */
+    size_t n;
+};
+
+static void parcel_fini(struct parcel *p)
 {
-    return state == ANSWER_OPEN && a->message.value;
+    free(p->messages);
+    free(p->reports);
+    free(p->answers);
 }
 
-/* reports of those that were sent, in their order. The first that failed, or 0; those that are
- * too large are marked. */
-static int read_reports(const struct kafka_answer *answers, size_t n,
-                        const struct kafka_delivery *reports, enum kafka_answer_state *states,
-                        struct err *e)
+static void add_message(struct parcel *p, const struct kafka_message *m, size_t answer)
+{
+    p->messages[p->n] = *m;
+    p->answers[p->n++] = answer;
+}
+
+static int pack(const struct kafka_answer *answers, size_t n,
+                const enum kafka_answer_state *states, struct parcel *p, struct err *e)
+{
+    *p = (struct parcel){.messages = calloc(2 * n, sizeof p->messages[0]),
+                         .reports = calloc(2 * n, sizeof p->reports[0]),
+                         .answers = calloc(2 * n, sizeof p->answers[0])};
+    if (!p->messages || !p->reports || !p->answers)
+        return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory to send %zu results", n);
+    for (size_t i = 0; i < n; i++) {
+        if (states[i] != ANSWER_OPEN || !answers[i].message.value)
+            continue;
+        add_message(p, &answers[i].message, i);
+        if (answers[i].dead_letter.topic)
+            add_message(p, &answers[i].dead_letter, i);
+    }
+    return 0;
+}
+
+/* The first that failed, or 0; those that are too large are marked. */
+static int read_reports(const struct parcel *p, enum kafka_answer_state *states, struct err *e)
 {
     int rc = 0, rc_limit = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!is_to_be_sent(&answers[i], states[i]))
-            continue;
+    for (size_t i = 0; i < p->n; i++) {
         struct err why = {0};
-        const int code = kafka_produce_outcome(&answers[i].message, (reports++)->code, &why);
+        const size_t at = p->answers[i];
+        const bool is_letter = i > 0 && p->answers[i - 1] == at;
+        const int code = kafka_produce_outcome(&p->messages[i], p->reports[i].code, &why);
         if (code == ERR_LIMIT) {
-            states[i] = ANSWER_TOO_LARGE;
+            if (states[at] == ANSWER_OPEN)
+                states[at] = is_letter ? ANSWER_LETTER_TOO_LARGE : ANSWER_TOO_LARGE;
             rc_limit = code;
         } else if (code != 0 && rc == 0) {
             rc = ERR_SET_FLAGS(e, code, why.flags, "%s", why.text);
@@ -232,21 +264,13 @@ static int read_reports(const struct kafka_answer *answers, size_t n,
 static int produce(struct kafka_burst *b, const struct kafka_answer *answers, size_t n,
                    enum kafka_answer_state *states, struct err *e)
 {
-    struct kafka_message *messages = calloc(n, sizeof messages[0]);
-    struct kafka_delivery *reports = calloc(n, sizeof reports[0]);
-    int rc = 0;
-    if (messages && reports) {
-        size_t n_messages = 0;
-        for (size_t i = 0; i < n; i++)
-            if (is_to_be_sent(&answers[i], states[i]))
-                messages[n_messages++] = answers[i].message;
-        kafka_produce_all(b->rk, messages, n_messages, reports);
-        rc = read_reports(answers, n, reports, states, e);
-    } else {
-        rc = ERR_SET(e, ERR_NOMEM, "no memory to send %zu results", n);
+    struct parcel p;
+    int rc = pack(answers, n, states, &p, e);
+    if (rc == 0) {
+        kafka_produce_all(b->rk, p.messages, p.n, p.reports);
+        rc = read_reports(&p, states, e);
     }
-    free(messages);
-    free(reports);
+    parcel_fini(&p);
     return rc;
 }
 

@@ -28,9 +28,10 @@
 
 struct kafka_burst;
 
-/* One job's result; a message without a value settles its job and says nothing. */
+/* One job's result; a message without a value settles its job and says nothing. A dead letter
+ * goes with it, unless its topic is NULL. */
 struct kafka_answer {
-    struct kafka_message message;
+    struct kafka_message message, dead_letter;
     const char *topic; /* of the job */
     int32_t partition;
     int64_t offset;
@@ -38,12 +39,13 @@ struct kafka_answer {
 };
 
 enum kafka_answer_state {
-    ANSWER_OPEN,      /* not given */
-    ANSWER_GIVEN,     /* visible, and its job is settled */
-    ANSWER_NOT_OURS,  /* its partition went to another worker; not given */
-    ANSWER_TOO_LARGE, /* for the topic; nothing of the burst was given */
-    ANSWER_DELAYED,   /* the brokers take no text that tells of it; not given. Offer it again
-                         after answers to jobs before it */
+    ANSWER_OPEN,             /* not given */
+    ANSWER_GIVEN,            /* visible, and its job is settled */
+    ANSWER_NOT_OURS,         /* its partition went to another worker; not given */
+    ANSWER_TOO_LARGE,        /* for the topic; nothing of the burst was given */
+    ANSWER_LETTER_TOO_LARGE, /* its dead letter is, likewise */
+    ANSWER_DELAYED,          /* the brokers take no text that tells of it; not given. Offer it
+                                again after answers to jobs before it */
 };
 
 /*

@@ -60,6 +60,13 @@ void kafka_group_read_committed(const rd_kafka_topic_partition_t *found,
                  found->topic, (int)found->partition, (long long)found->offset, why);
 }
 
+void kafka_group_tell_committed(const struct kafka_source *s, const char *topic,
+                                int32_t partition, const struct offset_bits *settled)
+{
+    if (s->on_committed && settled->base >= 0)
+        s->on_committed(s->on_committed_ctx, topic, partition, settled);
+}
+
 /* found: the element of the list of committed offsets, or NULL when they are not known. Then
  * librdkafka reads them itself when it begins to fetch. */
 static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
@@ -74,6 +81,7 @@ static int assign_one(struct kafka_source *s, rd_kafka_topic_partition_t *part,
                                              &committed, &start, e);
     pthread_mutex_unlock(&s->lock);
     TRY(code);
+    kafka_group_tell_committed(s, part->topic, part->partition, &committed);
     if (start >= 0)
         part->offset = start;
     else
@@ -336,7 +344,9 @@ static bool update_full(struct kafka_source *s)
     size_t jobs;
     uint64_t bytes;
     kafka_partitions_sum_unsettled(&s->partitions, &jobs, &bytes);
-    if (!s->is_full)
+    if (s->is_tended)
+        s->is_full = true;
+    else if (!s->is_full)
         s->is_full = is_over(jobs, bytes, s->jobs_max, s->bytes_max);
     else
         s->is_full = is_over(jobs, bytes, s->jobs_max > 0 ? s->jobs_max / 2 + 1 : 0,

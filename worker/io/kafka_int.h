@@ -18,6 +18,9 @@ enum kafka_role { KAFKA_CONSUMER, KAFKA_PRODUCER };
 int kafka_conf_build(const struct kafka_options *o, enum kafka_role role, rd_kafka_conf_t **out,
                      struct err *e);
 
+/* Owns its bytes; NULL: no memory. */
+struct kafka_record *kafka_record_copy(const rd_kafka_message_t *m);
+
 /* Does nothing, but makes the linker take kafka_tsan.c along. */
 void kafka_tsan_link(void);
 
@@ -94,7 +97,11 @@ struct kafka_source {
     rd_kafka_resp_err_t commit_code;
     int64_t unknown_topic_us; /* since when the topic is missing; 0: it is there */
     bool is_transactional;    /* offsets are committed by bursts, never here */
+    bool is_tended;           /* nothing more is taken */
     bool is_closing;
+    void (*on_committed)(void *ctx, const char *topic, int32_t partition,
+                         const struct offset_bits *settled); /* or NULL */
+    void *on_committed_ctx;
     _Atomic bool is_broken; /* nothing more is committed */
     struct err failure;
     struct kafka_error_log error_log;
@@ -136,6 +143,9 @@ int kafka_source_snapshot(struct kafka_source *s, const struct kafka_answer *ans
  * now on. False: there is none. Thread: any. */
 bool kafka_source_shorten_texts(struct kafka_source *s,
                                 const rd_kafka_topic_partition_list_t *offsets);
+/* Tells whoever wants to know what is committed of a partition. Locks: none held. */
+void kafka_group_tell_committed(const struct kafka_source *s, const char *topic,
+                                int32_t partition, const struct offset_bits *settled);
 /* Settles what the group has committed of the partitions that are ours. Thread: any. */
 int kafka_source_take_over_committed(struct kafka_source *s, struct err *e);
 

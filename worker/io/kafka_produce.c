@@ -22,13 +22,23 @@ int kafka_produce_open(const rd_kafka_conf_t *conf, rd_kafka_t **out, struct err
     return ERR_SET(e, ERR_CONFIG, "Kafka producer: %s", reason);
 }
 
+static rd_kafka_headers_t *make_headers(const struct kafka_message *m)
+{
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(m->n_headers + 1);
+    if (m->custom_id)
+        rd_kafka_header_add(headers, "custom_id", -1, m->custom_id, -1);
+    for (size_t i = 0; i < m->n_headers; i++) {
+        const struct kafka_header *h = &m->headers[i];
+        rd_kafka_header_add(headers, h->name, -1, h->value, h->value ? (ssize_t)h->length : 0);
+    }
+    return headers;
+}
+
 /* rd_kafka_producev takes the headers over only when it succeeds. */
 static rd_kafka_resp_err_t produce(rd_kafka_t *rk, const struct kafka_message *m,
                                    struct kafka_delivery *d)
 {
-    rd_kafka_headers_t *headers = rd_kafka_headers_new(1);
-    if (m->custom_id)
-        rd_kafka_header_add(headers, "custom_id", -1, m->custom_id, -1);
+    rd_kafka_headers_t *headers = make_headers(m);
     const rd_kafka_resp_err_t code = rd_kafka_producev(
         rk, RD_KAFKA_V_TOPIC(m->topic), RD_KAFKA_V_PARTITION(RD_KAFKA_PARTITION_UA),
         RD_KAFKA_V_KEY(m->key, m->key_length),

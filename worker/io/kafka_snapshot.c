@@ -174,6 +174,21 @@ static rd_kafka_topic_partition_list_t *list_owned(struct kafka_source *s)
     return list;
 }
 
+static void take_over(struct kafka_source *s, const rd_kafka_topic_partition_t *found)
+{
+    struct offset_bits committed;
+    kafka_group_read_committed(found, &committed);
+    pthread_mutex_lock(&s->lock);
+    struct kafka_partition *p =
+        kafka_partitions_find(&s->partitions, found->topic, found->partition);
+    const bool is_ours = p && p->is_owned && committed.base >= 0;
+    if (is_ours)
+        offset_tracker_settle_known(&p->tracker, &committed);
+    pthread_mutex_unlock(&s->lock);
+    if (is_ours)
+        kafka_group_tell_committed(s, found->topic, found->partition, &committed);
+}
+
 /* What is not ours now is asked for when it is given to us. */
 int kafka_source_take_over_committed(struct kafka_source *s, struct err *e)
 {
@@ -181,16 +196,8 @@ int kafka_source_take_over_committed(struct kafka_source *s, struct err *e)
     rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
     if (list->cnt > 0)
         code = rd_kafka_committed(s->rk, list, COMMITTED_WAIT_MS);
-    pthread_mutex_lock(&s->lock);
-    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++) {
-        struct offset_bits committed;
-        kafka_group_read_committed(&list->elems[i], &committed);
-        struct kafka_partition *p = kafka_partitions_find(&s->partitions, list->elems[i].topic,
-                                                          list->elems[i].partition);
-        if (p && p->is_owned && committed.base >= 0)
-            offset_tracker_settle_known(&p->tracker, &committed);
-    }
-    pthread_mutex_unlock(&s->lock);
+    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++)
+        take_over(s, &list->elems[i]);
     rd_kafka_topic_partition_list_destroy(list);
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
         return 0;

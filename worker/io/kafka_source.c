@@ -3,8 +3,7 @@
  *
  * One call of kafka_source_poll serves the group's duties (commits, pauses, lost positions),
  * then librdkafka, in slices of 100 ms, so that a settle from another thread is acted on soon
- * while the caller waits. A message is copied and given back at once: it would pin the whole
- * fetch response.
+ * while the caller waits.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -25,17 +24,6 @@ enum {
     CLOSE_COMMIT_MS = 8000,
     CLOSE_LEAVE_US = 10000000,
 };
-
-void kafka_record_free(struct kafka_record *r)
-{
-    if (!r)
-        return;
-    free(r->topic);
-    free(r->key);
-    free(r->value);
-    free(r->custom_id_header);
-    free(r);
-}
 
 static void on_error(rd_kafka_t *rk, int code, const char *reason, void *source)
 {
@@ -169,6 +157,14 @@ int kafka_source_open(const struct kafka_options *o, struct kafka_source **out, 
     return 0;
 }
 
+char *kafka_source_cluster(struct kafka_source *s)
+{
+    char *id = rd_kafka_clusterid(s->rk, OPEN_WAIT_MS);
+    char *copy = id ? strdup(id) : NULL;
+    rd_kafka_mem_free(s->rk, id);
+    return copy;
+}
+
 /* While closing, everything comes as an event: also what was fetched and is not wanted now. */
 static void serve_closing(struct kafka_source *s, rd_kafka_queue_t *events)
 {
@@ -216,58 +212,6 @@ int kafka_source_close(struct kafka_source *s, struct err *e)
     kafka_group_drop_held(s);
     source_free(s);
     return code;
-}
-
-static char *copy_bytes(const void *bytes, size_t length)
-{
-    char *copy = malloc(length + 1);
-    if (!copy)
-        return NULL;
-    if (length > 0)
-        memcpy(copy, bytes, length);
-    copy[length] = '\0';
-    return copy;
-}
-
-/* The last header of that name; one that is not a text of reasonable length is none. */
-static int copy_custom_id(const rd_kafka_message_t *m, char **out)
-{
-    rd_kafka_headers_t *headers;
-    const void *value = NULL;
-    size_t length = 0;
-    if (rd_kafka_message_headers(m, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR ||
-        rd_kafka_header_get_last(headers, "custom_id", &value, &length) != 0 || !value ||
-        length > JOB_ID_BYTES_MAX || memchr(value, '\0', length))
-        return 0;
-    *out = copy_bytes(value, length);
-    return *out ? 0 : ERR_NOMEM;
-}
-
-static struct kafka_record *copy_record(const rd_kafka_message_t *m)
-{
-    struct kafka_record *r = calloc(1, sizeof *r);
-    if (!r)
-        return NULL;
-    rd_kafka_timestamp_type_t type;
-    const int64_t timestamp_ms = rd_kafka_message_timestamp(m, &type);
-    r->partition = m->partition;
-    r->offset = m->offset;
-    if (type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && timestamp_ms > 0 &&
-        timestamp_ms < INT64_MAX / 1000)
-        r->timestamp_us = timestamp_ms * 1000;
-    r->topic = strdup(rd_kafka_topic_name(m->rkt));
-    r->value = copy_bytes(m->payload, m->payload ? m->len : 0);
-    r->value_length = m->payload ? m->len : 0;
-    if (m->key) {
-        r->key = copy_bytes(m->key, m->key_len);
-        r->key_length = m->key_len;
-    }
-    if (!r->topic || !r->value || (m->key && !r->key) ||
-        copy_custom_id(m, &r->custom_id_header) != 0) {
-        kafka_record_free(r);
-        return NULL;
-    }
-    return r;
 }
 
 static int hold(struct kafka_source *s, struct kafka_record *r, struct err *e)
@@ -344,7 +288,7 @@ enum admission { ADMIT, HOLD, DROP };
 static enum admission admit(struct kafka_source *s, struct kafka_record *r, bool is_held)
 {
     enum admission admission = DROP;
-    const size_t bytes = r->value_length + r->key_length;
+    const size_t bytes = job_record_bytes(&r->record);
     pthread_mutex_lock(&s->lock);
     struct kafka_partition *p = kafka_partitions_find(&s->partitions, r->topic, r->partition);
     if (p && p->is_owned)
@@ -448,7 +392,7 @@ static int serve_message(struct kafka_source *s, const rd_kafka_message_t *m,
     if (m->err != RD_KAFKA_RESP_ERR_NO_ERROR)
         return serve_event(s, m, e);
     s->unknown_topic_us = 0;
-    struct kafka_record *r = copy_record(m);
+    struct kafka_record *r = kafka_record_copy(m);
     if (!r)
         return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_FATAL, "no memory for a record of %zu bytes",
                              m->len);
@@ -503,6 +447,24 @@ int kafka_source_poll(struct kafka_source *s, int wait_ms, struct kafka_record *
         if (*out || s->n_lost > 0 || clock_mono_us() >= deadline_us)
             return 0;
     }
+}
+
+int kafka_source_tend(struct kafka_source *s, int wait_ms, struct err *e)
+{
+    s->is_tended = true;
+    struct kafka_record *late;
+    const int code = kafka_source_poll(s, wait_ms, &late, e);
+    kafka_record_free(late); /* unsettled, so whoever reads on gets it */
+    return code;
+}
+
+void kafka_source_on_committed(struct kafka_source *s,
+                               void (*callback)(void *ctx, const char *topic, int32_t partition,
+                                                const struct offset_bits *settled),
+                               void *ctx)
+{
+    s->on_committed = callback;
+    s->on_committed_ctx = ctx;
 }
 
 void kafka_source_settle(struct kafka_source *s, const char *topic, int32_t partition,

@@ -33,6 +33,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "io/offset_metadata.h"
+#include "job_record.h"
 
 /*
  * props: librdkafka's properties, key, value, key, value, ..., NULL. Those that would break a
@@ -58,11 +60,7 @@ struct kafka_record {
     int64_t offset;
     int64_t timestamp_us; /* 0: the record has none */
     uint64_t lease;       /* of the partition, for kafka_source_holds */
-    char *key;            /* NUL-terminated copy, or NULL */
-    size_t key_length;
-    char *value; /* NUL-terminated copy; "" for a tombstone */
-    size_t value_length;
-    char *custom_id_header; /* header custom_id, or NULL */
+    struct job_record record;
 };
 void kafka_record_free(struct kafka_record *r); /* accepts NULL */
 
@@ -73,10 +71,22 @@ struct kafka_source;
  * is read from the group's committed offset, or from its beginning when there is none.
  */
 int kafka_source_open(const struct kafka_options *o, struct kafka_source **out, struct err *e);
+/* The id of the cluster; free() it. NULL: no broker has told it, or no memory. */
+char *kafka_source_cluster(struct kafka_source *s);
 /* Waits up to wait_ms; *out NULL when nothing came. Serves rebalances, commits, pauses: call it
  * at least every few seconds, whatever else goes on. */
 int kafka_source_poll(struct kafka_source *s, int wait_ms, struct kafka_record **out,
                       struct err *e);
+/* Serves what kafka_source_poll does, and takes nothing more from now on: every partition is
+ * paused. Waits up to wait_ms. */
+int kafka_source_tend(struct kafka_source *s, int wait_ms, struct err *e);
+/* Called whenever it was read what the group has committed of a partition that is ours now;
+ * settled lives for the call. Set it before the first poll. Thread: kafka, or the one that
+ * publishes. */
+void kafka_source_on_committed(struct kafka_source *s,
+                               void (*callback)(void *ctx, const char *topic, int32_t partition,
+                                                const struct offset_bits *settled),
+                               void *ctx);
 /* The job's result is acknowledged; thread: any. Commits follow on the poll thread, within
  * a second or 256 settled jobs. */
 void kafka_source_settle(struct kafka_source *s, const char *topic, int32_t partition,
@@ -96,7 +106,7 @@ struct kafka_progress {
     int partitions;             /* assigned now */
     uint64_t received, settled; /* since open */
     size_t inflight_jobs;       /* received, not settled */
-    uint64_t inflight_bytes;    /* their keys and values */
+    uint64_t inflight_bytes;    /* their keys, values and headers */
     uint64_t behind; /* offsets between what was read and the partitions' ends as last heard */
     bool behind_known; /* false until each assigned partition's end was heard of */
     bool is_paused;    /* the in-flight limits are reached */
@@ -119,6 +129,11 @@ int kafka_source_close(struct kafka_source *s, struct err *e);
 struct kafka_sink;
 /* Talks to nobody yet. */
 int kafka_sink_open(const struct kafka_options *o, struct kafka_sink **out, struct err *e);
+struct kafka_header {
+    const char *name;
+    const void *value; /* any bytes; NULL: none */
+    size_t length;
+};
 struct kafka_message {
     const char *topic;
     const char *key; /* any bytes; murmur2 of them chooses the partition, as Java's clients do.
@@ -126,7 +141,9 @@ struct kafka_message {
     size_t key_length;
     const char *value; /* NULL: a tombstone */
     size_t value_length;
-    const char *custom_id; /* header, or NULL */
+    const char *custom_id;              /* header, or NULL */
+    const struct kafka_header *headers; /* after it */
+    size_t n_headers;
 };
 /* Produces all and waits until each is acknowledged or failed; failed: the first error. Some of
  * the messages may be acknowledged then; sending all again is fine for at-least-once. A message

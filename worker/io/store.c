@@ -339,43 +339,6 @@ int store_find(struct store *s, const struct job_source *source, const char *pay
     return 0;
 }
 
-static int mark_one(struct store *s, const struct job_source *source, double now_s,
-                    struct err *e)
-{
-    struct store_row row;
-    sqlite3_stmt *st;
-    TRY(store_find_row(s, source, s->run_id, NULL, &row, NULL, e));
-    if (!row.job_id)
-        return ERR_SET(e, ERR_NOTFOUND, "%s: %s-%d-%lld is to be marked and is not stored",
-                       s->path, source->topic, (int)source->partition,
-                       (long long)source->offset);
-    TRY(store_prepare(s, SQL_OUTBOX_MARK, &st, e));
-    if (sqlite3_bind_int64(st, 1, row.job_id) != SQLITE_OK ||
-        sqlite3_bind_double(st, 2, now_s) != SQLITE_OK)
-        return store_fail(s, e, "bind a mark");
-    return store_finish(s, st, "mark a result", e);
-}
-
-int store_mark_all(struct store *s, const struct job_source *const *sources, size_t n,
-                   struct err *e)
-{
-    const double now_s = (double)clock_wall_us() / 1e6;
-    for (size_t i = 0; i < n; i++)
-        TRY(mark_one(s, sources[i], now_s, e));
-    return 0;
-}
-
-int store_mark_published(struct store *s, const struct job_source *const *sources, size_t n,
-                         struct err *e)
-{
-    TRY(store_begin(s, e));
-    int code = store_mark_all(s, sources, n, e);
-    if (code == 0)
-        code = store_commit(s, e);
-    store_rollback(s);
-    return code;
-}
-
 typedef int (*each_line)(void *ctx, const struct job_source *source, const char *custom_id,
                          const char *line, struct err *e);
 

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "io/offset_metadata.h"
 #include "result.h"
 
 struct store;
@@ -39,6 +40,13 @@ enum store_mode { STORE_OWNER, STORE_READER };
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *e);
 /* A random number that the database was given when it was made: which worker's it is. */
 int store_identity(struct store *s, int64_t *out, struct err *e);
+/*
+ * The answers to a topic's jobs in this database are those of one group of one cluster: for
+ * another one they would be found here and never published. Remembers both at the first call
+ * for a topic; ERR_STATE when they are others now. cluster NULL: not known.
+ */
+int store_claim_topic(struct store *s, const char *topic, const char *cluster,
+                      const char *group, struct err *e);
 /* Checkpoints and optimises when owner. */
 void store_close(struct store *s);
 
@@ -67,9 +75,37 @@ int store_end_run(struct store *s, const char *run_id, const char *status,
 int store_put(struct store *s, const char *run_id, const struct result *const *results,
               const char *const *lines, size_t n, struct err *e);
 
-/* Marks outbox rows as published, all or none. A source without a row is ERR_NOTFOUND. */
+/*
+ * What becomes of stored answers on their way to a topic (store_publish.c):
+ *
+ *     stored --offered--> in a burst --published--> visible
+ *        \                    |
+ *         \------------------superseded: another worker's answer is visible
+ *
+ * Each marks outbox rows, all or none. A source without a row is ERR_NOTFOUND.
+ */
+int store_mark_offered(struct store *s, const struct job_source *const *sources, size_t n,
+                       struct err *e);
 int store_mark_published(struct store *s, const struct job_source *const *sources, size_t n,
                          struct err *e);
+int store_mark_superseded(struct store *s, const struct job_source *const *sources, size_t n,
+                          struct err *e);
+
+/*
+ * The group has committed that these offsets of a partition are settled. An answer that waits
+ * here for one of them was in the burst that did it, when it was offered to one and its marking
+ * was cut off; else another worker's answer is the visible one.
+ */
+struct store_reconciled {
+    size_t n_published, n_superseded;
+};
+int store_reconcile(struct store *s, const char *topic, int32_t partition,
+                    const struct offset_bits *settled, struct store_reconciled *out,
+                    struct err *e);
+
+/* The error that the stored answer of a source is; status 0: it is none. */
+int store_find_error(struct store *s, const struct job_source *source, struct job_error *out,
+                     struct err *e);
 
 /*
  * Is this input answered already? *line becomes the stored result line (free() it) and

@@ -57,6 +57,9 @@ static const char experiment_insert[] =
 static const char *const texts[STORE_SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
+    [SQL_META_FIND] = "SELECT value FROM meta WHERE key = ?1 || ?2",
+    [SQL_META_SET] = "INSERT INTO meta (key, value) VALUES (?1 || ?2, ?3) "
+                     "ON CONFLICT DO NOTHING",
     [SQL_RUN_FIND] = "SELECT model, model_sha256 FROM runs WHERE run_id = ?1",
     [SQL_RUN_INSERT] =
         "INSERT INTO runs (run_id, label, model, model_sha256, quant, kernels, engine_json, "
@@ -85,13 +88,24 @@ static const char *const texts[STORE_SQL_COUNT] = {
                          "VALUES (?1, ?2, ?3, ?4, ?5)",
     [SQL_OUTBOX_INSERT] = "INSERT INTO outbox (job_id, line) VALUES (?1, ?2)",
     [SQL_OUTBOX_DELETE] = "DELETE FROM outbox WHERE job_id = ?1",
-    [SQL_OUTBOX_MARK] = "UPDATE outbox SET published_at = ?2 "
+    [SQL_OUTBOX_MARK] = "UPDATE outbox SET published_at = ?2, superseded_at = NULL "
                         "WHERE job_id = ?1 AND published_at IS NULL",
+    [SQL_OUTBOX_OFFER] = "UPDATE outbox SET offered_at = ?2 "
+                         "WHERE job_id = ?1 AND published_at IS NULL",
+    [SQL_OUTBOX_SUPERSEDE] = "UPDATE outbox SET superseded_at = ?2 "
+                             "WHERE job_id = ?1 AND published_at IS NULL",
+    [SQL_OUTBOX_OPEN] = "SELECT j.job_id, j.offset, b.offered_at IS NOT NULL FROM outbox b "
+                        "JOIN jobs j ON j.job_id = b.job_id WHERE b.published_at IS NULL "
+                        "AND b.superseded_at IS NULL AND j.is_file = 0 AND j.is_current = 1 "
+                        "AND j.topic = ?1 AND j.partition = ?2",
+    [SQL_JOB_ERROR] = "SELECT error_status, error_code, error_type, error_param, error_message "
+                      "FROM jobs WHERE job_id = ?1 AND status <> 'succeeded'",
     [SQL_OUTBOX_LINE] = "SELECT line FROM outbox WHERE job_id = ?1 AND published_at IS NULL",
     [SQL_EACH_UNPUBLISHED] =
         "SELECT j.job_id, j.topic, j.partition, j.offset, j.submitted_at, j.is_file, "
         "j.custom_id FROM outbox b JOIN jobs j ON j.job_id = b.job_id "
-        "WHERE b.published_at IS NULL AND (j.is_file = 0 OR j.run_id = ?1) "
+        "WHERE b.published_at IS NULL AND b.superseded_at IS NULL "
+        "AND (j.is_file = 0 OR j.run_id = ?1) "
         "ORDER BY j.topic, j.partition, j.offset",
     [SQL_SINK_FIND] =
         "SELECT path, bytes, is_stale FROM sinks WHERE run_id = ?1 AND topic = ?2",
