@@ -5,7 +5,8 @@ Three workers, six partitions, N questions to each of N documents, submitted as 
 keys them: each document is prefilled by one worker only. The tokens that the three have
 computed of prompts, read from their databases, are within 2 % of what a single worker
 computes; each job is in one database, once, and has one answer for a reader of committed
-records. Where there is `sheaf db merge`, the merged database has the same jobs and tokens. Prints one line of figures.
+records. Where there is `sheaf db merge`, the merged database has the same jobs and tokens.
+Prints one line of figures.
 """
 import argparse
 import os
