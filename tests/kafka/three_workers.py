@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""three_workers.py BROKER SHEAF MODEL [--documents N] [--questions N]
+"""three_workers.py BROKER SHEAF MODEL [--documents N] [--questions N] [--words N]
 
-Three workers, six partitions, N questions to each of N documents, submitted as `sheaf submit`
-keys them: each document is prefilled by one worker only. The tokens that the three have
-computed of prompts, read from their databases, are within 2 % of what a single worker
-computes; each job is in one database, once, and has one answer for a reader of committed
-records. Where there is `sheaf db merge`, the merged database has the same jobs and tokens.
-Prints one line of figures.
+Three workers, six partitions, N questions to each of N documents of N words, submitted as
+`sheaf submit` keys them: each document is prefilled once, by one worker. The prompt tokens that
+the three have computed, read from their databases, are within 2 % of what a single worker
+computes; documents should be long for that, for which worker asks what first changes how much
+of the questions is shared. Each job is in one database, once, and has one answer for a reader
+of committed records. Where there is `sheaf db merge`, the merged database has the same jobs and
+tokens. Prints one line of figures.
 """
 import argparse
 import os
@@ -19,15 +20,16 @@ import tempfile
 from rig import QUICK, Rig, Wrong, check, cleared, until, write_jobs
 
 MORE_MAX = 0.02
-# Else one worker has done all before others begin; and room for all documents at once.
-OPTIONS = ("-X", "sheaf.inflight.jobs=64", "-X", "sheaf.kv.mb=32")
+# Room for all documents at once.
+OPTIONS = ("-X", "sheaf.kv.mb=1024")
 WORDS = ("mill river bridge harbour orchard quarry market station keeper flood roof library "
          "winter boat stone bread lamp road field council").split()
 
 
-def make_jobs(n_documents, n_questions):
+def make_jobs(n_documents, n_questions, n_words):
     draw = random.Random(11)
-    documents = [" ".join(draw.choice(WORDS) for _ in range(50)) for _ in range(n_documents)]
+    documents = [" ".join(draw.choice(WORDS) for _ in range(n_words))
+                 for _ in range(n_documents)]
     jobs = [{"custom_id": f"d{d}-q{q}", "documents": [{"id": f"d{d}", "text": text}],
              "question": f"{draw.choice(WORDS)} {q}?", "params": {"max_tokens": 8, "seed": q}}
             for d, text in enumerate(documents) for q in range(n_questions)]
@@ -43,6 +45,12 @@ def ask(database, query):
 def computed_tokens(databases):
     return sum(ask(path, "SELECT total(computed_tokens) FROM v_jobs")[0][0]
                for path in databases)
+
+
+def document_prefills(databases):
+    """Jobs that found less than half of their prompt in the cache."""
+    return sum(ask(path, "SELECT count(*) FROM v_jobs WHERE 2 * computed_tokens > prompt_tokens"
+                   )[0][0] for path in databases)
 
 
 def work_together(rig, topic, path, n_workers, n_jobs):
@@ -88,8 +96,8 @@ def merge(rig, databases, n_jobs, tokens):
     return "merged into one"
 
 
-def measure(rig, n_documents, n_questions):
-    jobs = make_jobs(n_documents, n_questions)
+def measure(rig, n_documents, n_questions, n_words):
+    jobs = make_jobs(n_documents, n_questions, n_words)
     path = write_jobs("jobs.jsonl", jobs)
     wanted = rig.wanted(path)
     alone = f"alone-{os.getpid()}"
@@ -101,10 +109,12 @@ def measure(rig, n_documents, n_questions):
     shares = check_each_once(databases, len(jobs))
     three = computed_tokens(databases)
     check(sum(n > 0 for n in shares) > 1, f"one worker did it all: {shares}")
+    prefills = document_prefills(databases)
+    check(prefills == n_documents, f"{prefills} prefills of {n_documents} documents")
     check(abs(three - one) <= MORE_MAX * one, f"{three:.0f} tokens computed, alone {one:.0f}")
     print(f"{len(jobs)} jobs over {n_documents} documents, {shares} by three workers, each "
-          f"once; {three:.0f} prompt tokens computed, {three / one - 1:+.2%} against one "
-          "worker; "
+          f"once; {prefills} prefills of a document, {three:.0f} prompt tokens computed, "
+          f"{three / one - 1:+.2%} against one worker; "
           f"{merge(rig, databases, len(jobs), three)}")
 
 
@@ -115,12 +125,13 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--documents", type=int, default=12)
     parser.add_argument("--questions", type=int, default=30)
+    parser.add_argument("--words", type=int, default=900)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, \
             cleared(Rig(args.broker, args.sheaf, args.model)) as rig:
         os.chdir(folder)
         try:
-            measure(rig, args.documents, args.questions)
+            measure(rig, args.documents, args.questions, args.words)
         except Wrong as wrong:
             print(f"three workers: {wrong}", file=sys.stderr)
             sys.exit(1)
