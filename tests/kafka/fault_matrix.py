@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 
-from rig import Library, QUICK, Rig, Wrong, check, jobs_of, until, write_jobs
+from rig import Library, Rig, Wrong, check, check_teeth, jobs_of, until, write_jobs
 
 BROKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../ops/kafka/broker")
 CPU_SHARE_MAX = 0.05
@@ -42,7 +42,6 @@ class Matrix(Rig):
         self.demo_model = demo_model
         super().__init__(self.start(), sheaf, model)
         self.library = Library(self.broker)
-        self.limited = False
 
     def ops(self, action, settings=""):
         port = [] if os.path.exists(f"{self.folder}/port") else ["-p", "auto"]
@@ -386,6 +385,7 @@ def main():
     unknown = [name for name in args.rows if name not in ROWS]
     if unknown:
         parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    check_teeth()
     scratch = tempfile.mkdtemp(prefix="matrix.")
     m = Matrix(args.folder or f"{scratch}/kafka", args.sheaf, args.model, args.demo_model)
     os.chdir(scratch)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-WAIT_S = 180
+WAIT_S = 300
 QUICK = ("session.timeout.ms=2000", "heartbeat.interval.ms=300", "message.timeout.ms=2500",
          "transaction.timeout.ms=3000")
 
@@ -167,6 +167,20 @@ def judge(wanted, results):
     for what, ids in (("without an answer", missing), ("that nobody asked for", strange),
                       ("answered twice", twice), ("answered otherwise", different)):
         check(not ids, f"{len(ids)} jobs {what}: {', '.join(ids[:5])}")
+
+
+def check_teeth():
+    """The judge sees what it is there for."""
+    wanted = {"a": "1", "b": "2"}
+    good = list(wanted.items())
+    judge(wanted, good)
+    for planted in (good[:1], good + good[:1], good + [("c", "3")], [("a", "1"), ("b", "1")],
+                    [("a", "2"), ("b", "1")], [("a", "1"), ("b", None)]):
+        try:
+            judge(wanted, planted)
+        except Wrong:
+            continue
+        raise Wrong(f"the judge lets pass {planted}")
 
 
 class Library:

@@ -61,6 +61,7 @@ def answers_all(rig, folder, n, secret, options):
     rig.judge(TOPIC, wanted)
     texts.update(written_by_anyone(folder))
     check(str(worker.pid()) in find(texts, TOPIC), "the search finds nothing at all")
+    check(find({**texts, "planted": f"x{secret}x"}, secret), "the search finds no password")
     check(not find(texts, secret), f"the password is in {find(texts, secret)}")
     print(f"{n} jobs answered once each over TLS, read back by kcat; "
           f"the password in none of {len(texts)} outputs and command lines", flush=True)
