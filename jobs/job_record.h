@@ -25,6 +25,8 @@ struct job_record {
 };
 
 void job_record_fini(struct job_record *r); /* accepts a zeroed one */
+/* False: no memory, and *out is as after job_record_fini. */
+bool job_record_copy(const struct job_record *r, struct job_record *out);
 
 /* The value of the last header of that name that has one; NULL: none has. */
 const struct job_header *job_record_header(const struct job_record *r, const char *name);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "io/store_lost.h"
 #include "transport_kafka_int.h"
 
 enum {
@@ -15,6 +16,24 @@ enum {
     BURST_LINGER_MS = 200, /* a transaction costs the same for one result and for many */
 };
 
+/* What nobody can answer any more is at least known to whoever asks the database. */
+static void note_lost(struct kafka_transport *t)
+{
+    struct kafka_lost lost;
+    while (kafka_source_next_lost(t->source, &lost)) {
+        struct err e = {0};
+        const struct store_lost row = {.topic = t->jobs_topic,
+                                       .partition = lost.partition,
+                                       .first = lost.first,
+                                       .last = lost.last,
+                                       .reason = "retention"};
+        pthread_mutex_lock(&t->store->lock);
+        if (store_note_lost(t->store->store, &row, &e) != 0)
+            log_warn("%s; the range is in this log only", e.text);
+        pthread_mutex_unlock(&t->store->lock);
+    }
+}
+
 static int take(void *ctx, bool may_wait, struct transport_input *in,
                 enum transport_event *event, struct err *e)
 {
@@ -23,6 +42,7 @@ static int take(void *ctx, bool may_wait, struct transport_input *in,
     t->record = NULL;
     *event = TRANSPORT_NOTHING;
     TRY(kafka_source_poll(t->source, may_wait ? POLL_MS : 0, &t->record, e));
+    note_lost(t);
     struct kafka_record *r = t->record;
     if (!r) {
         if (t->exit_when_empty && kafka_source_is_drained(t->source))
@@ -108,6 +128,8 @@ static void close_kafka(void *ctx)
     kafka_source_close(t->source, NULL);
     kafka_burst_close(t->burst);
     kafka_sink_close(t->sink);
+    delayed_fini(&t->delayed);
+    free(t->jobs_topic);
     free(t->results_topic);
     free(t);
 }
@@ -139,8 +161,9 @@ int transport_open_kafka(const struct kafka_options *o, const struct dead_letter
     t->store = store;
     t->exit_when_empty = exit_when_empty;
     t->letters = *letters;
+    t->jobs_topic = strdup(o->jobs_topic);
     t->results_topic = strdup(o->results_topic);
-    if (!t->results_topic) {
+    if (!t->jobs_topic || !t->results_topic) {
         rc = ERR_SET(e, ERR_NOMEM, "no memory for the Kafka transport");
         goto out;
     }

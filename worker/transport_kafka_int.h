@@ -3,6 +3,7 @@
 #define SHEAF_TRANSPORT_KAFKA_INT_H
 
 #include "dead_letter.h"
+#include "delayed.h"
 #include "io/kafka_burst.h"
 #include "io/queue_kafka.h"
 #include "transport.h"
@@ -12,11 +13,12 @@ struct kafka_transport {
     struct kafka_sink *sink;
     struct kafka_burst *burst; /* or NULL: at least once */
     struct shared_store *store;
-    char *results_topic;
+    char *jobs_topic, *results_topic;
     struct dead_letters letters;
     bool exit_when_empty;
     struct kafka_record *record;            /* what take lent out last */
     bool acknowledged[TRANSPORT_BATCH_MAX]; /* of the batch that deliver works on */
+    struct delayed delayed; /* answers that the brokers have no room to tell of yet */
 };
 
 /* transport.deliver, by the way of delivery. Thread: delivery. */

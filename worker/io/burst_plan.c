@@ -31,22 +31,61 @@ static bool is_open_in(const struct kafka_answer *a, enum kafka_answer_state sta
     return state == ANSWER_OPEN && a->partition == p->id && strcmp(a->topic, p->topic) == 0;
 }
 
-static void add_partition(const struct kafka_partition *p, const struct kafka_answer *answers,
-                          size_t n, const enum kafka_answer_state *states,
-                          struct burst_plan *plan)
+static bool is_any_open_in(const struct kafka_answer *answers, size_t n,
+                           const enum kafka_answer_state *states,
+                           const struct kafka_partition *p)
 {
-    size_t first = 0;
-    while (first < n && !is_open_in(&answers[first], states[first], p))
-        first++;
-    if (first == n)
-        return;
-    struct burst_offsets *item = &plan->items[plan->n++];
-    item->topic = p->topic;
-    item->partition = p->id;
-    offset_tracker_settled(&p->tracker, &item->settled);
-    for (size_t i = first; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (is_open_in(&answers[i], states[i], p))
-            offset_bits_settle(&item->settled, answers[i].offset);
+            return true;
+    return false;
+}
+
+static size_t text_length(const struct offset_bits *settled)
+{
+    char text[OFFSET_METADATA_MAX + 1];
+    return offset_metadata_encode(settled, text);
+}
+
+/* An answer above unanswered jobs has to be told of in the text; the one at the watermark only
+ * makes the text shorter. False: even so it is too long, from when it could be longer. */
+static bool settle_what_fits(const struct kafka_partition *p, size_t text_max,
+                             const struct kafka_answer *answers, size_t n,
+                             enum kafka_answer_state *states, struct offset_bits *settled)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!is_open_in(&answers[i], states[i], p))
+            continue;
+        struct offset_bits more = *settled;
+        offset_bits_settle(&more, answers[i].offset);
+        if (answers[i].offset == settled->base || text_length(&more) <= text_max)
+            *settled = more;
+        else
+            states[i] = ANSWER_DELAYED;
+    }
+    return text_length(settled) <= text_max;
+}
+
+static void delay_all(const struct kafka_partition *p, const struct kafka_answer *answers,
+                      size_t n, enum kafka_answer_state *states)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_open_in(&answers[i], states[i], p))
+            states[i] = ANSWER_DELAYED;
+}
+
+static void add_partition(const struct kafka_partitions *ps, const struct kafka_partition *p,
+                          const struct kafka_answer *answers, size_t n,
+                          enum kafka_answer_state *states, struct burst_plan *plan)
+{
+    if (!is_any_open_in(answers, n, states, p))
+        return;
+    struct burst_offsets *item = &plan->items[plan->n];
+    *item = (struct burst_offsets){.topic = p->topic, .partition = p->id};
+    offset_tracker_settled(&p->tracker, &item->settled);
+    if (!settle_what_fits(p, kafka_partitions_text_max(ps), answers, n, states, &item->settled))
+        delay_all(p, answers, n, states);
+    plan->n += is_any_open_in(answers, n, states, p);
 }
 
 /* No more partitions than open answers are touched. */
@@ -78,7 +117,7 @@ int burst_plan_make(const struct kafka_partitions *ps, const struct kafka_answer
         return ERR_SET(e, ERR_NOMEM, "no memory for the offsets of %zu partitions", n_max);
     for (size_t i = 0; i < ps->n; i++)
         if (ps->items[i]->is_owned)
-            add_partition(ps->items[i], answers, n, states, out);
+            add_partition(ps, ps->items[i], answers, n, states, out);
     return 0;
 }
 

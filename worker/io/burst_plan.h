@@ -9,7 +9,8 @@
  *     ours, the offset unsettled                      open: to be given now
  *     between two assignments                         nobody knows, and the burst has to wait
  *
- * Of each partition with open answers is committed what is settled already, and those.
+ * Of each partition with open answers is committed what is settled already, and those. Where
+ * the brokers take short texts only, answers that would need a longer one are delayed.
  */
 #ifndef SHEAF_BURST_PLAN_H
 #define SHEAF_BURST_PLAN_H

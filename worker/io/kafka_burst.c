@@ -22,8 +22,9 @@ struct kafka_burst {
     rd_kafka_t *rk; /* NULL: to be made */
     rd_kafka_conf_t *conf;
     char *id;
-    bool is_unsure;    /* whether the last commit was carried out */
-    int64_t fenced_us; /* when last; 0: never */
+    bool is_unsure;       /* whether the last commit was carried out */
+    bool is_text_refused; /* beside an offset, by the last burst's broker */
+    int64_t fenced_us;    /* when last; 0: never */
     struct kafka_error_log error_log;
 };
 
@@ -173,6 +174,8 @@ static int send_offsets(struct kafka_burst *b, const struct kafka_snapshot *snap
                                                          snapshot->member, OFFSETS_WAIT_MS)) &&
            rd_kafka_error_is_retriable(error) && may_repeat(began_us))
         rd_kafka_error_destroy(error);
+    b->is_text_refused =
+        error && rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE;
     return error ? end_badly(b, error, "committing the offsets of answered jobs", e) : 0;
 }
 
@@ -345,12 +348,13 @@ static int find_out(struct kafka_burst *b, struct kafka_source *source, struct e
     return 0;
 }
 
-int kafka_burst_send(struct kafka_burst *b, struct kafka_source *source,
+static int send_once(struct kafka_burst *b, struct kafka_source *source,
                      const struct kafka_answer *answers, size_t n,
                      enum kafka_answer_state *states, struct err *e)
 {
     for (size_t i = 0; i < n; i++)
         states[i] = ANSWER_OPEN;
+    b->is_text_refused = false;
     TRY(make_producer(b, e));
     TRY(find_out(b, source, e));
     if (!GUARD("settle-last"))
@@ -362,6 +366,21 @@ int kafka_burst_send(struct kafka_burst *b, struct kafka_source *source,
         if (rc == 0)
             settle(source, answers, n, states);
     }
+    b->is_text_refused =
+        b->is_text_refused && kafka_source_shorten_texts(source, snapshot.offsets);
     kafka_snapshot_fini(&snapshot);
     return rc;
+}
+
+int kafka_burst_send(struct kafka_burst *b, struct kafka_source *source,
+                     const struct kafka_answer *answers, size_t n,
+                     enum kafka_answer_state *states, struct err *e)
+{
+    for (;;) {
+        struct err why = {0};
+        const int rc = send_once(b, source, answers, n, states, &why);
+        if (rc != 0 && b->is_text_refused)
+            continue;
+        return rc == 0 ? 0 : ERR_SET_FLAGS(e, rc, why.flags, "%s", why.text);
+    }
 }

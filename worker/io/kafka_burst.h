@@ -7,6 +7,8 @@
  *     begin, produce, send the offsets, commit
  *
  *     what happens                          what is done
+ *     a text beside an offset is refused    aborted, and done again with the answers that need
+ *                                           no longer one than half of it
  *     a call may be repeated                repeated, for a while
  *     the transaction must be aborted       aborted; ERR_RETRY, and the next call begins anew.
  *     (also: the group has moved on)        Nobody has seen anything of it
@@ -42,6 +44,8 @@ enum kafka_answer_state {
     ANSWER_NOT_OURS,         /* its partition went to another worker; not given */
     ANSWER_TOO_LARGE,        /* for the topic; nothing of the burst was given */
     ANSWER_LETTER_TOO_LARGE, /* its dead letter is, likewise */
+    ANSWER_DELAYED,          /* the brokers take no text that tells of it; not given. Offer it
+                                again after answers to jobs before it */
 };
 
 /*
@@ -52,8 +56,8 @@ int kafka_burst_open(const struct kafka_options *o, struct kafka_burst **out, st
 void kafka_burst_close(struct kafka_burst *b); /* accepts NULL */
 
 /*
- * 0: each answer is given or not ours. ERR_LIMIT: some are too large; call again with others in
- * their places. ERR_RETRY in e->flags: the same call may succeed later.
+ * 0: each answer is given, delayed or not ours. ERR_LIMIT: some are too large; call again with
+ * others in their places. ERR_RETRY in e->flags: the same call may succeed later.
  */
 int kafka_burst_send(struct kafka_burst *b, struct kafka_source *source,
                      const struct kafka_answer *answers, size_t n,

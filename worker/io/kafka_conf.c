@@ -244,7 +244,7 @@ enum kafka_reaction kafka_error_reaction(rd_kafka_resp_err_t code)
     case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
     case RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
     case RD_KAFKA_RESP_ERR_INVALID_TRANSACTION_TIMEOUT: /* longer than the brokers allow */
-    case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION: /* a name that no topic can have */
+    case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:             /* a name that no topic can have */
     case RD_KAFKA_RESP_ERR_INVALID_GROUP_ID:
     case RD_KAFKA_RESP_ERR_INVALID_SESSION_TIMEOUT:
     case RD_KAFKA_RESP_ERR_INCONSISTENT_GROUP_PROTOCOL: return KAFKA_PERMANENT;
@@ -252,10 +252,26 @@ enum kafka_reaction kafka_error_reaction(rd_kafka_resp_err_t code)
     }
 }
 
+static void note_reason(struct kafka_error_log *l, rd_kafka_resp_err_t code, const char *reason)
+{
+    if (code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
+        l->are_all_away = true;
+        return;
+    }
+    l->reason_code = code;
+    snprintf(l->reason, sizeof l->reason, "%s", reason ? reason : rd_kafka_err2str(code));
+    char *state = strstr(l->reason, " (after "); /* which of librdkafka's states it was in */
+    if (state)
+        *state = '\0';
+}
+
 void kafka_error_log_line(struct kafka_error_log *l, rd_kafka_resp_err_t code,
                           const char *reason)
 {
     enum { QUIET_US = 30000000, N_LINES = sizeof l->lines / sizeof *l->lines };
+    note_reason(l, code, reason);
+    if (l->is_quiet)
+        return;
     const int64_t now_us = clock_mono_us();
     size_t at = 0;
     while (at < N_LINES && (l->lines[at].code != code || l->lines[at].logged_us == 0))

@@ -241,6 +241,16 @@ void kafka_group_add_settled(rd_kafka_topic_partition_list_t *list, const char *
         part->metadata_size = length;
 }
 
+/* At least once, the offset may go alone: jobs above it are answered again after a crash. */
+static void drop_long_text(rd_kafka_topic_partition_t *part, size_t text_max)
+{
+    if (part->metadata_size <= text_max)
+        return;
+    free(part->metadata);
+    part->metadata = NULL;
+    part->metadata_size = 0;
+}
+
 /* What is settled and not committed; NULL when nothing is. */
 static rd_kafka_topic_partition_list_t *collect_settled(struct kafka_source *s)
 {
@@ -255,6 +265,7 @@ static rd_kafka_topic_partition_list_t *collect_settled(struct kafka_source *s)
         struct offset_bits settled;
         offset_tracker_settled(&p->tracker, &settled);
         kafka_group_add_settled(list, p->topic, p->id, &settled);
+        drop_long_text(&list->elems[list->cnt - 1], kafka_partitions_text_max(&s->partitions));
         p->is_changed = false;
     }
     s->n_settled_uncommitted = 0;
@@ -296,9 +307,11 @@ static void read_outcome(struct kafka_source *s, rd_kafka_event_t *event)
 {
     rd_kafka_resp_err_t code = rd_kafka_event_error(event);
     const rd_kafka_topic_partition_list_t *list = rd_kafka_event_topic_partition_list(event);
+    bool is_too_long = false;
     pthread_mutex_lock(&s->lock);
     for (int i = 0; list && i < list->cnt; i++) {
         const rd_kafka_topic_partition_t *part = &list->elems[i];
+        is_too_long |= part->err == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE;
         struct kafka_partition *p =
             kafka_partitions_find(&s->partitions, part->topic, part->partition);
         const bool is_done = part->err == RD_KAFKA_RESP_ERR_NO_ERROR &&
@@ -311,6 +324,8 @@ static void read_outcome(struct kafka_source *s, rd_kafka_event_t *event)
             p->committed = part->offset;
     }
     pthread_mutex_unlock(&s->lock);
+    if (is_too_long)
+        kafka_source_shorten_texts(s, list);
     s->commit_code = code;
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR && code != RD_KAFKA_RESP_ERR__NO_OFFSET)
         kafka_error_log_line(&s->error_log, code, "offsets were not committed");

@@ -49,6 +49,10 @@ int kafka_produce_outcome(const struct kafka_message *m, rd_kafka_resp_err_t cod
 
 /* The same trouble comes again and again while a broker is away: one line in 30 s per code. */
 struct kafka_error_log {
+    bool is_quiet;     /* whoever waits tells it */
+    bool are_all_away; /* librdkafka has given every broker a try, and reaches none */
+    rd_kafka_resp_err_t reason_code;
+    char reason[320]; /* the latest, of one broker */
     struct {
         rd_kafka_resp_err_t code;
         int64_t logged_us;
@@ -57,6 +61,14 @@ struct kafka_error_log {
 };
 void kafka_error_log_line(struct kafka_error_log *l, rd_kafka_resp_err_t code,
                           const char *reason);
+
+/*
+ * Waits until a broker answers, 10 s at most. ERR_CONFIG when the brokers are there but this
+ * program may not talk to them (password, certificate), as soon as each was tried; else
+ * ERR_BROKER with ERR_RETRY. log: what the handle's error callback fills.
+ */
+int kafka_reach(rd_kafka_t *rk, struct kafka_error_log *log, const char *brokers,
+                struct err *e);
 
 /* The consumer. Fields without a mark belong to the poll thread. */
 struct kafka_source {
@@ -74,6 +86,8 @@ struct kafka_source {
     size_t n_settled_uncommitted;   /* Locks: lock */
     bool is_full;                   /* Locks: lock for writing */
 
+    struct kafka_lost lost[4]; /* and not told yet */
+    size_t n_lost;
     struct kafka_held *held; /* records that their partition's span has no room for */
     rd_kafka_topic_partition_list_t *to_assign; /* until it is known what is committed of them;
                                                    or NULL */
@@ -127,11 +141,17 @@ struct kafka_snapshot {
 };
 void kafka_snapshot_fini(struct kafka_snapshot *snapshot);
 /* Answers whose jobs are settled already become ANSWER_GIVEN, those of others' partitions
- * ANSWER_NOT_OURS; the rest stays open. ERR_RETRY while a rebalance is under way. Thread: any.
+ * ANSWER_NOT_OURS, those that would need a longer text than brokers take ANSWER_DELAYED; the
+ * rest stays open. Answers before others of their partition come first. ERR_RETRY while a
+ * rebalance is under way. Thread: any.
  */
 int kafka_source_snapshot(struct kafka_source *s, const struct kafka_answer *answers, size_t n,
                           enum kafka_answer_state *states, struct kafka_snapshot *out,
                           struct err *e);
+/* The brokers refused the texts of these offsets (offset.metadata.max.bytes): shorter ones from
+ * now on. False: there is none. Thread: any. */
+bool kafka_source_shorten_texts(struct kafka_source *s,
+                                const rd_kafka_topic_partition_list_t *offsets);
 /* Tells whoever wants to know what is committed of a partition. Locks: none held. */
 void kafka_group_tell_committed(const struct kafka_source *s, const char *topic,
                                 int32_t partition, const struct offset_bits *settled);

@@ -94,6 +94,11 @@ void kafka_partitions_drop_revoked(struct kafka_partitions *ps)
     ps->n = kept;
 }
 
+size_t kafka_partitions_text_max(const struct kafka_partitions *ps)
+{
+    return ps->are_texts_limited ? ps->text_max : OFFSET_METADATA_MAX;
+}
+
 size_t kafka_partitions_count_owned(const struct kafka_partitions *ps)
 {
     size_t n = 0;

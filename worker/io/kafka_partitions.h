@@ -31,7 +31,9 @@ struct kafka_partition {
 struct kafka_partitions {
     struct kafka_partition **items;
     size_t n, capacity;
-    uint64_t leases; /* given out so far */
+    uint64_t leases;        /* given out so far */
+    bool are_texts_limited; /* to less than any text of ours (offset_metadata.h): */
+    size_t text_max;        /* characters beside an offset that brokers take */
 };
 
 /* NULL when there is none. */
@@ -46,6 +48,9 @@ int kafka_partitions_assign(struct kafka_partitions *ps, const char *topic, int3
 void kafka_partitions_revoke_all(struct kafka_partitions *ps);
 /* Forgets the partitions that are not owned. */
 void kafka_partitions_drop_revoked(struct kafka_partitions *ps);
+
+/* The longest text that may stand beside an offset. */
+size_t kafka_partitions_text_max(const struct kafka_partitions *ps);
 
 size_t kafka_partitions_count_owned(const struct kafka_partitions *ps);
 void kafka_partitions_sum_unsettled(const struct kafka_partitions *ps, size_t *jobs,

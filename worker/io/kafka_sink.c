@@ -16,6 +16,8 @@ enum { SLICE_MS = 100, ADMIN_WAIT_MS = 20000 };
 struct kafka_sink {
     rd_kafka_t *rk;
     rd_kafka_conf_t *conf; /* each handle gets a copy */
+    char *brokers;
+    bool is_reached; /* they have answered */
     struct kafka_error_log error_log;
 };
 
@@ -48,6 +50,8 @@ int kafka_sink_open(const struct kafka_options *o, struct kafka_sink **out, stru
     if (!s)
         return ERR_SET(e, ERR_NOMEM, "no memory for a Kafka producer");
     int code = kafka_conf_build(o, KAFKA_PRODUCER, &s->conf, e);
+    if (code == 0 && !(s->brokers = strdup(o->brokers)))
+        code = ERR_SET(e, ERR_NOMEM, "no memory for a Kafka producer");
     if (code == 0) {
         rd_kafka_conf_set_opaque(s->conf, s);
         rd_kafka_conf_set_error_cb(s->conf, on_error);
@@ -70,6 +74,7 @@ void kafka_sink_close(struct kafka_sink *s)
         rd_kafka_destroy(s->rk);
     if (s->conf)
         rd_kafka_conf_destroy(s->conf);
+    free(s->brokers);
     free(s);
 }
 
@@ -161,6 +166,9 @@ static int create_topic(struct kafka_sink *s, const char *topic, int partitions,
         *created = false;
     drop_dead_handle(s);
     TRY(make_handle(s, e));
+    if (!s->is_reached)
+        TRY(kafka_reach(s->rk, &s->error_log, s->brokers, e));
+    s->is_reached = true;
     char reason[256];
     rd_kafka_NewTopic_t *wanted =
         rd_kafka_NewTopic_new(topic, partitions, -1, reason, sizeof reason);

@@ -3,6 +3,7 @@
  * the group, so that offsets of partitions that were taken away are never committed in
  * the name of a generation that gave them to somebody else.
  */
+#include "base/log.h"
 #include "burst_plan.h"
 #include "kafka_int.h"
 
@@ -52,6 +53,26 @@ int kafka_source_snapshot(struct kafka_source *s, const struct kafka_answer *ans
     const int rc = snapshot_locked(s, answers, n, states, out, e);
     pthread_mutex_unlock(&s->lock);
     return rc;
+}
+
+bool kafka_source_shorten_texts(struct kafka_source *s,
+                                const rd_kafka_topic_partition_list_t *offsets)
+{
+    size_t longest = 0;
+    for (int i = 0; i < offsets->cnt; i++)
+        if (offsets->elems[i].metadata_size > longest)
+            longest = offsets->elems[i].metadata_size;
+    if (longest == 0)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    if (!s->partitions.are_texts_limited)
+        log_warn("Kafka: the brokers refuse %zu characters beside an offset: answers wait for "
+                 "those before them; raise offset.metadata.max.bytes to %d",
+                 longest, OFFSET_METADATA_BROKER_MAX);
+    s->partitions.are_texts_limited = true;
+    s->partitions.text_max = longest / 2;
+    pthread_mutex_unlock(&s->lock);
+    return true;
 }
 
 static rd_kafka_topic_partition_list_t *list_owned(struct kafka_source *s)

@@ -74,6 +74,7 @@ static bool is_missing(rd_kafka_resp_err_t code)
 
 static int check_topic(struct kafka_source *s, const char *brokers, struct err *e)
 {
+    TRY(kafka_reach(s->rk, &s->error_log, brokers, e));
     const int64_t began_us = clock_mono_us();
     for (;;) {
         int n = 0;
@@ -242,6 +243,22 @@ static int hold(struct kafka_source *s, struct kafka_record *r, struct err *e)
     return 0;
 }
 
+/* A poll ends when there is one, so more than a few never wait. */
+static void note_lost(struct kafka_source *s, int32_t partition, int64_t first, int64_t last)
+{
+    if (s->n_lost < sizeof s->lost / sizeof s->lost[0])
+        s->lost[s->n_lost++] =
+            (struct kafka_lost){.partition = partition, .first = first, .last = last};
+}
+
+bool kafka_source_next_lost(struct kafka_source *s, struct kafka_lost *out)
+{
+    if (s->n_lost == 0)
+        return false;
+    *out = s->lost[--s->n_lost];
+    return true;
+}
+
 /*
  * librdkafka begins at the oldest record when the position is not in the log. Either retention
  * has deleted jobs before they were read, and somebody should know; or the log ends before
@@ -274,6 +291,7 @@ static void notice_reset(struct kafka_source *s, struct kafka_partition *p, int6
             "Kafka: %s [%d]: offsets %lld to %lld were deleted before they were read: up to "
             "%lld jobs are lost to the topic's retention",
             p->topic, p->id, (long long)next, (long long)low - 1, (long long)(low - next));
+        note_lost(s, p->id, next, low - 1);
     }
 }
 
@@ -441,7 +459,7 @@ int kafka_source_poll(struct kafka_source *s, int wait_ms, struct kafka_record *
             }
             return err_set(e, code, local.flags, local.file, local.line, "%s", local.text);
         }
-        if (*out || clock_mono_us() >= deadline_us)
+        if (*out || s->n_lost > 0 || clock_mono_us() >= deadline_us)
             return 0;
     }
 }

@@ -114,6 +114,14 @@ struct kafka_progress {
 /* Thread: any. */
 void kafka_source_progress(struct kafka_source *s, struct kafka_progress *out);
 
+/* Offsets that the topic's retention deleted before they were read. */
+struct kafka_lost {
+    int32_t partition;
+    int64_t first, last; /* both are lost */
+};
+/* False: there is no more to tell. Ask after each poll. */
+bool kafka_source_next_lost(struct kafka_source *s, struct kafka_lost *out);
+
 /* Commits what is settled and leaves the group, in 20 s at most; s is gone also when that
  * fails: then some settled jobs come again. Accepts NULL. */
 int kafka_source_close(struct kafka_source *s, struct err *e);

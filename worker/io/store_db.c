@@ -210,8 +210,7 @@ static const char *advice_for(int primary, int cause)
 {
     switch (primary) {
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-        return "; it or its disk is damaged: " STORE_ADVICE;
+    case SQLITE_NOTADB: return "; it or its disk is damaged: " STORE_ADVICE;
     case SQLITE_BUSY:
     case SQLITE_LOCKED: return "; another program holds it: end that one";
     case SQLITE_IOERR: /* SQLite does not keep the errno of a commit */

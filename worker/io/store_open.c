@@ -88,9 +88,8 @@ static int quick_check(struct store *s, struct err *e)
     else {
         const char *verdict = (const char *)sqlite3_column_text(statement, 0);
         if (!verdict || strcmp(verdict, "ok") != 0)
-            code = ERR_SET_FLAGS(e, ERR_DB, ERR_FATAL,
-                                 "%s is damaged (%.200s); " STORE_ADVICE, s->path,
-                                 verdict ? verdict : "no verdict");
+            code = ERR_SET_FLAGS(e, ERR_DB, ERR_FATAL, "%s is damaged (%.200s); " STORE_ADVICE,
+                                 s->path, verdict ? verdict : "no verdict");
     }
     sqlite3_finalize(statement);
     return code;
@@ -237,9 +236,8 @@ static int64_t identity_in_file(const struct store *s)
     if (buf_ok(&uri) &&
         sqlite3_open_v2(buf_str(&uri), &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) ==
             SQLITE_OK &&
-        sqlite3_prepare_v2(db,
-                           "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'identity'", -1,
-                           &st, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'identity'",
+                           -1, &st, NULL) == SQLITE_OK &&
         sqlite3_step(st) == SQLITE_ROW)
         identity = sqlite3_column_int64(st, 0);
     sqlite3_finalize(st);
