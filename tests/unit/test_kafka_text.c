@@ -48,7 +48,8 @@ static void begin(struct play *p, size_t text_max)
     *p = (struct play){0};
     pthread_mutex_init(&p->source.lock, NULL);
     p->source.is_assigned = true;
-    p->source.text_max = text_max;
+    p->source.partitions.are_texts_limited = true;
+    p->source.partitions.text_max = text_max;
     keep_membership(&p->source);
     const struct offset_bits nothing = {.base = 0};
     int64_t start;
@@ -174,7 +175,8 @@ static void a_limit_that_comes_late_is_kept_from_then_on(void **state)
     offer(&p);
     assert_int_equal(p.n_waiting, 0);
     assert_true(p.longest > 32);
-    p.source.text_max = 32;
+    p.source.partitions.are_texts_limited = true;
+    p.source.partitions.text_max = 32;
     p.longest = 0;
     for (int64_t offset = JOBS - 1; offset >= 0; offset--) {
         if (is_job(offset) && !p.n_given[offset])
@@ -195,10 +197,10 @@ static void a_refused_text_halves_what_is_sent(void **state)
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(2);
     rd_kafka_topic_partition_list_add(list, topic, 0);
     assert_false(kafka_source_shorten_texts(&p.source, list));
-    assert_int_equal(p.source.text_max, OFFSET_METADATA_MAX);
+    assert_int_equal(kafka_partitions_text_max(&p.source.partitions), OFFSET_METADATA_MAX);
     rd_kafka_topic_partition_list_add(list, topic, 1)->metadata_size = 50;
     assert_true(kafka_source_shorten_texts(&p.source, list));
-    assert_int_equal(p.source.text_max, 25);
+    assert_int_equal(kafka_partitions_text_max(&p.source.partitions), 25);
     rd_kafka_topic_partition_list_destroy(list);
     end(&p);
 }
