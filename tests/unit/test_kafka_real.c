@@ -553,6 +553,52 @@ static void a_worker_without_partitions_is_drained_after_a_while(void **state)
     free(l);
 }
 
+static struct kafka_source *open_named(const char *topic, const char *client_id)
+{
+    const char *props[sizeof quick / sizeof quick[0] + 2] = {"client.id", client_id};
+    memcpy(props + 2, quick, sizeof quick);
+    struct kafka_options o = options_of(topic, topic, 2);
+    o.props = props;
+    struct kafka_source *s;
+    struct err e = {0};
+    if (kafka_source_open(&o, &s, &e) != 0)
+        fail_msg("%s", e.text);
+    return s;
+}
+
+/* A worker has all that it may hold from one partition, and both are paused; then that one goes
+ * to another worker. What is left is read on with. */
+static void a_pause_does_not_outlive_a_rebalance(void **state)
+{
+    (void)state;
+    char topic[64];
+    make_topic(name_of(topic, sizeof topic, "paused"), 2);
+    submit(topic, 4, "k");
+    struct kafka_source *a = open_named(topic, "m");
+    int32_t full = -1;
+    for (int i = 0, n = 0; i < 200 && n < 2; i++) {
+        struct kafka_record *r = take_one(a, 100, NULL);
+        n += r != NULL;
+        full = r ? r->partition : full;
+        kafka_record_free(r); /* in work for ever */
+    }
+    assert_in_range(full, 0, 1);
+    submit(topic, 40, NULL);
+    struct kafka_record *r = take_one(a, 500, NULL);
+    assert_null(r);
+    /* range gives the first partition to the first name */
+    struct kafka_source *b = open_named(topic, full == 0 ? "a" : "z");
+    for (int i = 0; i < 200 && !r; i++) {
+        kafka_record_free(take_one(b, 50, NULL));
+        r = take_one(a, 50, NULL);
+    }
+    assert_non_null(r);
+    assert_int_equal(r->partition, 1 - full);
+    kafka_record_free(r);
+    close_source(a);
+    close_source(b);
+}
+
 /* An empty partition is at its end; a pause for the sake of another one must not hide that. */
 static void drained_comes_again_after_a_pause(void **state)
 {
@@ -886,6 +932,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_workers_one_crashing_leave_no_record_behind),
         cmocka_unit_test(work_in_hand_survives_a_rebalance),
         cmocka_unit_test(a_worker_without_partitions_is_drained_after_a_while),
+        cmocka_unit_test(a_pause_does_not_outlive_a_rebalance),
         cmocka_unit_test(drained_comes_again_after_a_pause),
         cmocka_unit_test(aborted_jobs_are_no_jobs_and_markers_are_no_backlog),
         cmocka_unit_test(jobs_lost_to_retention_do_not_stop_the_rest),

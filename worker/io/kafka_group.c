@@ -193,6 +193,23 @@ void kafka_group_drop_held(struct kafka_source *s)
     }
 }
 
+/* librdkafka keeps a pause over an assignment, and cannot be asked about it. */
+static void end_pauses(struct kafka_source *s)
+{
+    rd_kafka_topic_partition_list_t *paused = rd_kafka_topic_partition_list_new(8);
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->partitions.n; i++) {
+        struct kafka_partition *p = s->partitions.items[i];
+        if (p->is_owned && p->is_paused)
+            rd_kafka_topic_partition_list_add(paused, p->topic, p->id);
+        p->is_paused = false;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (paused->cnt > 0)
+        rd_kafka_resume_partitions(s->rk, paused);
+    rd_kafka_topic_partition_list_destroy(paused);
+}
+
 /* Commits before unassigning: afterwards the group would refuse it. What was lost (a missed
  * poll, a session that ran out) belongs to somebody else already. */
 static void revoke(struct kafka_source *s)
@@ -203,6 +220,7 @@ static void revoke(struct kafka_source *s)
         log_warn("Kafka: the partitions of %s were lost to the group", s->jobs_topic);
     else
         kafka_group_commit_now(s, REVOKE_WAIT_MS);
+    end_pauses(s);
     pthread_mutex_lock(&s->lock);
     kafka_partitions_revoke_all(&s->partitions);
     pthread_mutex_unlock(&s->lock);

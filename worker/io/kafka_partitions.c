@@ -69,7 +69,7 @@ int kafka_partitions_assign(struct kafka_partitions *ps, const char *topic, int3
     if (committed->base > p->committed || committed->base < 0)
         p->committed = committed->base;
     p->is_owned = true;
-    p->is_paused = false; /* librdkafka forgets pauses with the assignment */
+    p->is_paused = false; /* pauses end when partitions are taken away */
     p->is_held = false;
     p->is_at_end = false;
     *start = p->tracker.next;
