@@ -152,9 +152,9 @@ static void assign(struct kafka_source *s, rd_kafka_topic_partition_list_t *part
         break_source(s, &e);
     pthread_mutex_lock(&s->lock);
     kafka_partitions_drop_revoked(&s->partitions);
+    s->is_assigned = true;
     pthread_mutex_unlock(&s->lock);
     rd_kafka_assign(s->rk, parts);
-    s->is_assigned = true;
     s->assigned_us = clock_mono_us();
     s->unknown_topic_us = 0;
     log_info("Kafka: %d partitions of %s assigned", parts->cnt, s->jobs_topic);
@@ -223,9 +223,9 @@ static void revoke(struct kafka_source *s)
     end_pauses(s);
     pthread_mutex_lock(&s->lock);
     kafka_partitions_revoke_all(&s->partitions);
+    s->is_assigned = false;
     pthread_mutex_unlock(&s->lock);
     kafka_group_drop_held(s);
-    s->is_assigned = false;
     kafka_group_unassign(s);
     CRASH_POINT("revoked");
 }

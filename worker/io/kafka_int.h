@@ -85,13 +85,13 @@ struct kafka_source {
     uint64_t n_received, n_settled; /* Locks: lock */
     size_t n_settled_uncommitted;   /* Locks: lock */
     bool is_full;                   /* Locks: lock for writing */
+    bool is_assigned;               /* likewise */
 
     struct kafka_lost lost[4]; /* and not told yet */
     size_t n_lost;
     struct kafka_held *held; /* records that their partition's span has no room for */
     rd_kafka_topic_partition_list_t *to_assign; /* until it is known what is committed of them;
                                                    or NULL */
-    bool is_assigned;
     int64_t assigned_us;
     bool is_committing;
     int64_t committed_us; /* when the last commit was begun */
