@@ -69,7 +69,9 @@ static int take(void *ctx, bool may_wait, struct transport_input *in,
 static int tend(void *ctx, struct err *e)
 {
     struct kafka_transport *t = ctx;
-    return kafka_source_tend(t->source, POLL_MS, e);
+    TRY(kafka_source_tend(t->source, POLL_MS, e));
+    note_lost(t);
+    return 0;
 }
 
 /* What was published just before a kill is marked now, before it is asked for again. That it
