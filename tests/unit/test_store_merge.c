@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <sqlite3.h>
@@ -234,6 +235,20 @@ static void a_database_in_use_can_be_merged(void **state)
     store_close(out);
 }
 
+/* SQLite keeps the log beside the file that the link leads to. */
+static void a_link_to_a_database_in_use_leads_to_its_log_too(void **state)
+{
+    struct merge_counts counts;
+    struct store *a = open_run(path_in(state, "a.db"), &made_run);
+    struct store *out = open_out(state, "out.db");
+    answer(a, "night", 1, "a", true);
+    assert_int_equal(symlink("a.db", path_in(state, "link.db")), 0);
+    merge_ok(out, path_in(state, "link.db"), &counts);
+    assert_int_equal(counts.added, 1);
+    store_close(a);
+    store_close(out);
+}
+
 static void other_payloads_at_one_place_become_history(void **state)
 {
     struct merge_counts counts;
@@ -335,6 +350,7 @@ int main(void)
         TEST(merging_again_or_in_another_order_changes_nothing),
         TEST(the_inputs_stay_as_they_are),
         TEST(a_database_in_use_can_be_merged),
+        TEST(a_link_to_a_database_in_use_leads_to_its_log_too),
         TEST(other_payloads_at_one_place_become_history),
         TEST(a_job_that_a_sink_knows_in_part_is_the_same_job),
         TEST(what_cannot_be_merged_leaves_nothing),

@@ -51,9 +51,9 @@ static bool has_log(const char *path)
 static char *make_uri(const char *path)
 {
     struct buf uri = {0};
-    char *real = realpath(path, NULL);
-    store_append_uri(&uri, real ? real : path,
-                     has_log(path) ? "?mode=ro" : "?mode=ro&immutable=1");
+    char *real = realpath(path, NULL); /* a log lies beside the file, not beside a link to it */
+    const char *file = real ? real : path;
+    store_append_uri(&uri, file, has_log(file) ? "?mode=ro" : "?mode=ro&immutable=1");
     free(real);
     char *text = buf_ok(&uri) ? buf_take(&uri) : NULL;
     buf_fini(&uri);
