@@ -52,28 +52,6 @@ static void note_progress(struct documents_topic *t)
         atomic_store(&t->moved_us, clock_mono_us());
 }
 
-/* The number of partitions; 0: the topic is not there, -1: nobody says. */
-static int count_partitions(struct documents_topic *t)
-{
-    rd_kafka_topic_t *topic = rd_kafka_topic_new(t->rk, t->name, NULL);
-    const struct rd_kafka_metadata *found = NULL;
-    int n = -1;
-    if (topic &&
-        rd_kafka_metadata(t->rk, 0, topic, &found, LOOK_UP_MS) == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        if (found->topic_cnt == 1 && found->topics[0].err == RD_KAFKA_RESP_ERR_NO_ERROR)
-            n = found->topics[0].partition_cnt;
-        else if (found->topic_cnt == 1 &&
-                 found->topics[0].err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)
-            n = 0;
-        else if (found->topic_cnt == 1)
-            kafka_error_log_line(&t->error_log, found->topics[0].err, t->name);
-        rd_kafka_metadata_destroy(found);
-    }
-    if (topic)
-        rd_kafka_topic_destroy(topic);
-    return n;
-}
-
 static int assign(struct documents_topic *t, int n, struct err *e)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(n);
@@ -95,7 +73,7 @@ static int assign(struct documents_topic *t, int n, struct err *e)
 /* A topic that is not there may be made by the next submission. */
 static int find_topic(struct documents_topic *t, struct err *e)
 {
-    const int n = count_partitions(t);
+    const int n = kafka_topic_count_partitions(t->rk, t->name, LOOK_UP_MS, &t->error_log);
     if (n >= 0) {
         note_progress(t); /* before is_known, which shortens the wait from there */
         atomic_store(&t->is_known, true);
@@ -215,14 +193,7 @@ static int make_handle(struct documents_topic *t, const struct kafka_options *o,
     TRY(kafka_conf_build(o, KAFKA_CONSUMER, &conf, e));
     rd_kafka_conf_set_opaque(conf, t);
     rd_kafka_conf_set_error_cb(conf, on_error);
-    char reason[256];
-    t->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, reason, sizeof reason);
-    if (!t->rk) {
-        rd_kafka_conf_destroy(conf);
-        return ERR_SET(e, ERR_CONFIG, "Kafka consumer: %s", reason);
-    }
-    rd_kafka_poll_set_consumer(t->rk);
-    return 0;
+    return kafka_conf_open_consumer(conf, &t->rk, e);
 }
 
 int documents_topic_open(const struct documents_options *o, struct documents_topic **out,

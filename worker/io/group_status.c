@@ -216,10 +216,7 @@ static int make_partitions(struct look *l, struct err *e)
     int n;
     TRY(kafka_admin_count_partitions(l->reader, l->o->jobs_topic, &n, e));
     if (n == 0)
-        return ERR_SET(e, ERR_NOTFOUND,
-                       "the topic %s does not exist on the brokers: submit jobs to it (that "
-                       "creates it), or check its name",
-                       l->o->jobs_topic);
+        return kafka_topic_refuse_unknown(l->o->jobs_topic, e);
     l->committed = calloc((size_t)n, sizeof l->committed[0]);
     l->status->partitions = calloc((size_t)n, sizeof l->status->partitions[0]);
     if (!l->committed || !l->status->partitions)

@@ -31,33 +31,31 @@ static void on_error(rd_kafka_t *rk, int code, const char *reason, void *reader)
         kafka_error_log_line(&r->error_log, code, reason);
 }
 
+static int make_handle(struct kafka_admin *r, const struct kafka_options *o, struct err *e)
+{
+    rd_kafka_conf_t *conf;
+    char reason[256];
+    TRY(kafka_conf_build(o, KAFKA_CONSUMER, &conf, e));
+    for (size_t i = 0; i < sizeof fetching / sizeof *fetching; i++)
+        rd_kafka_conf_set(conf, fetching[i][0], fetching[i][1], reason, sizeof reason);
+    rd_kafka_conf_set_opaque(conf, r);
+    rd_kafka_conf_set_error_cb(conf, on_error);
+    return kafka_conf_open_consumer(conf, &r->rk, e);
+}
+
 int kafka_admin_open(const struct kafka_options *o, struct kafka_admin **out, struct err *e)
 {
     *out = NULL;
     struct kafka_admin *r = calloc(1, sizeof *r);
     if (!r)
         return ERR_SET(e, ERR_NOMEM, "no memory for a Kafka reader");
-    rd_kafka_conf_t *conf = NULL;
-    char reason[256];
-    int rc = kafka_conf_build(o, KAFKA_CONSUMER, &conf, e);
+    int rc = make_handle(r, o, e);
     if (rc == 0 && !(r->brokers = strdup(o->brokers)))
         rc = ERR_SET(e, ERR_NOMEM, "no memory for a Kafka reader");
-    if (rc == 0) {
-        for (size_t i = 0; i < sizeof fetching / sizeof *fetching; i++)
-            rd_kafka_conf_set(conf, fetching[i][0], fetching[i][1], reason, sizeof reason);
-        rd_kafka_conf_set_opaque(conf, r);
-        rd_kafka_conf_set_error_cb(conf, on_error);
-        r->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, reason, sizeof reason);
-        if (!r->rk)
-            rc = ERR_SET(e, ERR_CONFIG, "Kafka consumer: %s", reason);
-    }
     if (rc != 0) {
-        if (conf)
-            rd_kafka_conf_destroy(conf);
         kafka_admin_close(r);
         return rc;
     }
-    rd_kafka_poll_set_consumer(r->rk);
     *out = r;
     return 0;
 }
@@ -95,31 +93,12 @@ int kafka_admin_failed(const struct kafka_admin *r, rd_kafka_resp_err_t code, co
 
 /* ------------------------------------------------------------------ topics */
 
-static rd_kafka_resp_err_t look_up(struct kafka_admin *r, const char *name, int *n)
-{
-    rd_kafka_topic_t *topic = rd_kafka_topic_new(r->rk, name, NULL);
-    if (!topic)
-        return rd_kafka_last_error();
-    const struct rd_kafka_metadata *found = NULL;
-    rd_kafka_resp_err_t code = rd_kafka_metadata(r->rk, 0, topic, &found, LOOK_UP_MS);
-    *n = 0;
-    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        code = found->topic_cnt == 1 ? found->topics[0].err
-                                     : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
-        if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
-            *n = found->topics[0].partition_cnt;
-        rd_kafka_metadata_destroy(found);
-    }
-    rd_kafka_topic_destroy(topic);
-    return code;
-}
-
 int kafka_admin_count_partitions(struct kafka_admin *r, const char *topic, int *n,
                                  struct err *e)
 {
     const int64_t began_us = clock_mono_us();
     for (;;) {
-        const rd_kafka_resp_err_t code = look_up(r, topic, n);
+        const rd_kafka_resp_err_t code = kafka_topic_look_up(r->rk, topic, LOOK_UP_MS, n);
         if (code == RD_KAFKA_RESP_ERR_NO_ERROR && *n > 0)
             return 0;
         if (code == RD_KAFKA_RESP_ERR__TRANSPORT || code == RD_KAFKA_RESP_ERR__TIMED_OUT ||

@@ -234,6 +234,18 @@ int kafka_conf_build(const struct kafka_options *o, enum kafka_role role, rd_kaf
     return 0;
 }
 
+int kafka_conf_open_consumer(rd_kafka_conf_t *conf, rd_kafka_t **out, struct err *e)
+{
+    char reason[256];
+    *out = rd_kafka_new(RD_KAFKA_CONSUMER, conf, reason, sizeof reason);
+    if (!*out) {
+        rd_kafka_conf_destroy(conf);
+        return ERR_SET(e, ERR_CONFIG, "Kafka consumer: %s", reason);
+    }
+    rd_kafka_poll_set_consumer(*out);
+    return 0;
+}
+
 enum kafka_reaction kafka_error_reaction(rd_kafka_resp_err_t code)
 {
     switch (code) {

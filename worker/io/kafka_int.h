@@ -17,6 +17,8 @@ enum kafka_role { KAFKA_CONSUMER, KAFKA_PRODUCER };
 /* *out: rd_kafka_conf_destroy it, unless rd_kafka_new took it. */
 int kafka_conf_build(const struct kafka_options *o, enum kafka_role role, rd_kafka_conf_t **out,
                      struct err *e);
+/* Takes conf, also when it fails. */
+int kafka_conf_open_consumer(rd_kafka_conf_t *conf, rd_kafka_t **out, struct err *e);
 
 /* Owns its bytes; NULL: no memory. */
 struct kafka_record *kafka_record_copy(const rd_kafka_message_t *m);
@@ -61,6 +63,15 @@ struct kafka_error_log {
 };
 void kafka_error_log_line(struct kafka_error_log *l, rd_kafka_resp_err_t code,
                           const char *reason);
+
+/* kafka_topic.c: one question to a broker. The number of partitions, 0 unless it is there. */
+rd_kafka_resp_err_t kafka_topic_look_up(rd_kafka_t *rk, const char *topic, int wait_ms, int *n);
+bool kafka_topic_is_unknown(rd_kafka_resp_err_t code);
+/* 0: the topic is not there, -1: nobody says. */
+int kafka_topic_count_partitions(rd_kafka_t *rk, const char *topic, int wait_ms,
+                                 struct kafka_error_log *log);
+/* ERR_NOTFOUND: the job topic is to be made by a submission. */
+int kafka_topic_refuse_unknown(const char *topic, struct err *e);
 
 /*
  * Waits until a broker answers, 10 s at most. ERR_CONFIG when the brokers are there but this

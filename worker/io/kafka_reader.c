@@ -46,27 +46,9 @@ static void on_error(rd_kafka_t *rk, int code, const char *reason, void *reader)
 
 /* ------------------------------------------------------------------ which partitions */
 
-/* The number of partitions; 0: the topic is not there, -1: nobody says. */
 static int count_partitions(struct kafka_reader *r)
 {
-    rd_kafka_topic_t *topic = rd_kafka_topic_new(r->rk, r->topic, NULL);
-    const struct rd_kafka_metadata *found = NULL;
-    int n = -1;
-    if (topic &&
-        rd_kafka_metadata(r->rk, 0, topic, &found, LOOK_UP_MS) == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        const rd_kafka_resp_err_t code =
-            found->topic_cnt == 1 ? found->topics[0].err : RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC;
-        if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
-            n = found->topics[0].partition_cnt;
-        else if (code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
-                 code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC)
-            n = 0;
-        else
-            kafka_error_log_line(&r->error_log, code, r->topic);
-        rd_kafka_metadata_destroy(found);
-    }
-    if (topic)
-        rd_kafka_topic_destroy(topic);
+    const int n = kafka_topic_count_partitions(r->rk, r->topic, LOOK_UP_MS, &r->error_log);
     r->looked_us = clock_mono_us();
     return n < PARTITIONS_MAX ? n : PARTITIONS_MAX;
 }
@@ -328,14 +310,7 @@ static int make_handle(struct kafka_reader *r, const struct kafka_options *o, st
     TRY(kafka_conf_build(o, KAFKA_CONSUMER, &conf, e));
     rd_kafka_conf_set_opaque(conf, r);
     rd_kafka_conf_set_error_cb(conf, on_error);
-    char reason[256];
-    r->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, reason, sizeof reason);
-    if (!r->rk) {
-        rd_kafka_conf_destroy(conf);
-        return ERR_SET(e, ERR_CONFIG, "Kafka consumer: %s", reason);
-    }
-    rd_kafka_poll_set_consumer(r->rk);
-    return 0;
+    return kafka_conf_open_consumer(conf, &r->rk, e);
 }
 
 /* Somebody must answer once, so that a wrong address is told from an empty topic. */

@@ -35,50 +35,14 @@ static void on_error(rd_kafka_t *rk, int code, const char *reason, void *source)
         kafka_error_log_line(&s->error_log, code, reason);
 }
 
-static rd_kafka_resp_err_t look_up_topic(struct kafka_source *s, int *n_partitions)
-{
-    rd_kafka_topic_t *topic = rd_kafka_topic_new(s->rk, s->jobs_topic, NULL);
-    if (!topic)
-        return rd_kafka_last_error();
-    const struct rd_kafka_metadata *found = NULL;
-    rd_kafka_resp_err_t code = rd_kafka_metadata(s->rk, 0, topic, &found, OPEN_WAIT_MS);
-    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        if (found->topic_cnt == 1) {
-            code = found->topics[0].err;
-            *n_partitions = found->topics[0].partition_cnt;
-        } else {
-            code = RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
-        }
-        rd_kafka_metadata_destroy(found);
-    }
-    rd_kafka_topic_destroy(topic);
-    return code;
-}
-
-static int topic_is_missing(const struct kafka_source *s, struct err *e)
-{
-    return ERR_SET(
-        e, ERR_NOTFOUND,
-        "the topic %s does not exist on the brokers: submit jobs to it (that creates "
-        "it), or check its name",
-        s->jobs_topic);
-}
-
-/* Brokers that have no partitions of it to tell of do not have it either. */
-static bool is_missing(rd_kafka_resp_err_t code)
-{
-    return code == RD_KAFKA_RESP_ERR_NO_ERROR ||
-           code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
-           code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC;
-}
-
 static int check_topic(struct kafka_source *s, const char *brokers, struct err *e)
 {
     TRY(kafka_reach(s->rk, &s->error_log, brokers, e));
     const int64_t began_us = clock_mono_us();
     for (;;) {
-        int n = 0;
-        const rd_kafka_resp_err_t code = look_up_topic(s, &n);
+        int n;
+        const rd_kafka_resp_err_t code =
+            kafka_topic_look_up(s->rk, s->jobs_topic, OPEN_WAIT_MS, &n);
         if (code == RD_KAFKA_RESP_ERR_NO_ERROR && n > 0)
             return 0;
         if (code == RD_KAFKA_RESP_ERR__TRANSPORT || code == RD_KAFKA_RESP_ERR__TIMED_OUT)
@@ -88,9 +52,11 @@ static int check_topic(struct kafka_source *s, const char *brokers, struct err *
             return ERR_SET_FLAGS(e, ERR_BROKER, ERR_FATAL, "topic %s: %s", s->jobs_topic,
                                  rd_kafka_err2str(code));
         if (clock_mono_us() - began_us >= TOPIC_WAIT_US)
-            return is_missing(code) ? topic_is_missing(s, e)
-                                    : ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY, "topic %s: %s",
-                                                    s->jobs_topic, rd_kafka_err2str(code));
+            /* that has no partitions is not there either */
+            return code == RD_KAFKA_RESP_ERR_NO_ERROR || kafka_topic_is_unknown(code)
+                       ? kafka_topic_refuse_unknown(s->jobs_topic, e)
+                       : ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY, "topic %s: %s", s->jobs_topic,
+                                       rd_kafka_err2str(code));
         nanosleep(&(struct timespec){.tv_nsec = SLICE_MS * 1000000L}, NULL);
     }
 }
@@ -114,13 +80,7 @@ static int make_handle(struct kafka_source *s, const struct kafka_options *o, st
     rd_kafka_conf_set_opaque(conf, s);
     rd_kafka_conf_set_error_cb(conf, on_error);
     rd_kafka_conf_set_rebalance_cb(conf, kafka_group_rebalance);
-    char reason[256];
-    s->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, reason, sizeof reason);
-    if (!s->rk) {
-        rd_kafka_conf_destroy(conf);
-        return ERR_SET(e, ERR_CONFIG, "Kafka consumer: %s", reason);
-    }
-    rd_kafka_poll_set_consumer(s->rk);
+    TRY(kafka_conf_open_consumer(conf, &s->rk, e));
     s->commits = rd_kafka_queue_new(s->rk);
     return 0;
 }
@@ -430,7 +390,7 @@ static int serve_once(struct kafka_source *s, int wait_ms, struct kafka_record *
         return e->code;
     }
     if (s->unknown_topic_us != 0 && clock_mono_us() - s->unknown_topic_us > TOPIC_GONE_US)
-        return topic_is_missing(s, e);
+        return kafka_topic_refuse_unknown(s->jobs_topic, e);
     if (!s->is_full && (*out = take_held(s)) != NULL)
         return 0;
     rd_kafka_message_t *m = rd_kafka_consumer_poll(s->rk, wait_ms);
