@@ -60,13 +60,9 @@ static enum dlq_letter_state state_of(const struct dlq *d, const struct dlq_lett
 void dlq_read(const struct dlq *d, const rd_kafka_message_t *message, struct dlq_letter *out)
 {
     ASSERT(message->partition >= 0 && message->partition < d->n_partitions);
-    rd_kafka_timestamp_type_t type;
-    const int64_t timestamp_ms = rd_kafka_message_timestamp(message, &type);
-    const bool is_timed = type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && timestamp_ms > 0 &&
-                          timestamp_ms < INT64_MAX / 1000;
     *out = (struct dlq_letter){.partition = message->partition,
                                .offset = message->offset,
-                               .timestamp_us = is_timed ? timestamp_ms * 1000 : 0,
+                               .timestamp_us = kafka_record_timestamp_us(message),
                                .key = message->key,
                                .key_length = message->key_len,
                                .value = message->payload,

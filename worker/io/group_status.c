@@ -97,15 +97,6 @@ static void count(struct partition_status *p, const struct offset_bits *committe
         p->lost = (uint64_t)(p->begin - base) - count_settled(committed, base, p->begin);
 }
 
-static int64_t wall_us_of(const rd_kafka_message_t *m)
-{
-    rd_kafka_timestamp_type_t type;
-    const int64_t ms = rd_kafka_message_timestamp(m, &type);
-    return type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && ms > 0 && ms < INT64_MAX / 1000
-               ? ms * 1000
-               : 0;
-}
-
 /* The first record that is not settled. When there is none, what looked like jobs was none. */
 static int look_at_oldest(struct look *l, int32_t partition, struct err *e)
 {
@@ -122,7 +113,7 @@ static int look_at_oldest(struct look *l, int32_t partition, struct err *e)
         }
         const bool is_settled = offset_bits_has(committed, m->offset);
         if (!is_settled)
-            p->oldest_wall_us = wall_us_of(m);
+            p->oldest_wall_us = kafka_record_timestamp_us(m);
         rd_kafka_message_destroy(m);
         if (!is_settled)
             return 0;

@@ -22,6 +22,8 @@ int kafka_conf_open_consumer(rd_kafka_conf_t *conf, rd_kafka_t **out, struct err
 
 /* Owns its bytes; NULL: no memory. */
 struct kafka_record *kafka_record_copy(const rd_kafka_message_t *m);
+/* 0: it has none. */
+int64_t kafka_record_timestamp_us(const rd_kafka_message_t *m);
 
 /* Does nothing, but makes the linker take kafka_tsan.c along. */
 void kafka_tsan_link(void);

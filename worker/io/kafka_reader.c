@@ -205,15 +205,11 @@ static int reach_end(struct kafka_reader *r, struct place *p, int64_t end, struc
 static void lend(struct kafka_reader *r, rd_kafka_message_t *m)
 {
     struct kafka_read *out = &r->read;
-    rd_kafka_timestamp_type_t type;
-    const int64_t ms = rd_kafka_message_timestamp(m, &type);
-    const bool is_dated =
-        type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && ms > 0 && ms < INT64_MAX / 1000;
     rd_kafka_headers_t *headers;
     r->message = m;
     out->partition = m->partition;
     out->offset = m->offset;
-    out->timestamp_us = is_dated ? ms * 1000 : 0;
+    out->timestamp_us = kafka_record_timestamp_us(m);
     out->value = m->payload ? m->payload : "";
     out->length = m->payload ? m->len : 0;
     out->n_headers = 0;

@@ -58,13 +58,13 @@ static bool copy_headers(const rd_kafka_message_t *m, struct job_record *out)
     return true;
 }
 
-static void set_timestamp(struct kafka_record *r, const rd_kafka_message_t *m)
+int64_t kafka_record_timestamp_us(const rd_kafka_message_t *m)
 {
     rd_kafka_timestamp_type_t type;
-    const int64_t timestamp_ms = rd_kafka_message_timestamp(m, &type);
-    if (type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && timestamp_ms > 0 &&
-        timestamp_ms < INT64_MAX / 1000)
-        r->timestamp_us = timestamp_ms * 1000;
+    const int64_t ms = rd_kafka_message_timestamp(m, &type);
+    const bool is_dated =
+        type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && ms > 0 && ms < INT64_MAX / 1000;
+    return is_dated ? ms * 1000 : 0;
 }
 
 struct kafka_record *kafka_record_copy(const rd_kafka_message_t *m)
@@ -74,7 +74,7 @@ struct kafka_record *kafka_record_copy(const rd_kafka_message_t *m)
         return NULL;
     r->partition = m->partition;
     r->offset = m->offset;
-    set_timestamp(r, m);
+    r->timestamp_us = kafka_record_timestamp_us(m);
     struct job_record *record = &r->record;
     if (!(r->topic = strdup(rd_kafka_topic_name(m->rkt))) ||
         !copy_bytes(m->payload, m->len, &record->value, &record->value_length) ||
