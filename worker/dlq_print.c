@@ -61,7 +61,7 @@ static void print_cell(const char *text, size_t length, size_t width)
 
 static void print_header_cell(const struct dlq_letter *letter, const char *name, size_t width)
 {
-    struct dlq_letter_header h;
+    struct kafka_header h;
     if (dlq_letter_header(letter, name, &h))
         print_cell(h.value, h.length, width);
     else
@@ -79,7 +79,7 @@ static void print_place(const struct dlq_letter *letter)
 /* When the job failed, as its worker says, else when the letter was written. */
 static void print_time(const struct dlq_letter *letter)
 {
-    struct dlq_letter_header h;
+    struct kafka_header h;
     char utc[CLOCK_UTC_BYTES];
     if (dlq_letter_header(letter, "sheaf.error.timestamp", &h)) {
         print_cell(h.value, h.length, TIME_CHARS);
@@ -96,7 +96,7 @@ static size_t read_origin(const struct dlq_letter *letter, char *out, size_t cap
                                         "sheaf.error.offset"};
     size_t n = 0;
     for (size_t i = 0; i < 3; i++) {
-        struct dlq_letter_header h;
+        struct kafka_header h;
         if (!dlq_letter_header(letter, names[i], &h) || n + h.length + 1 >= capacity)
             return (size_t)snprintf(out, capacity, "-");
         if (i > 0)
@@ -122,7 +122,7 @@ void dlq_print_row(const struct dlq_letter *letter)
     print_header_cell(letter, "sheaf.error.code", CODE_CHARS);
     print_cell(state_names[letter->state], strlen(state_names[letter->state]), 9);
     print_cell(origin, read_origin(letter, origin, sizeof origin), ORIGIN_CHARS);
-    struct dlq_letter_header h;
+    struct kafka_header h;
     size_t n_chars;
     if (dlq_letter_header(letter, "sheaf.error.message", &h))
         excerpt_print(h.value, cut(h.value, h.length, MESSAGE_CHARS, &n_chars));
@@ -131,7 +131,7 @@ void dlq_print_row(const struct dlq_letter *letter)
 
 void dlq_print_headers(const struct dlq_letter *letter)
 {
-    struct dlq_letter_header h;
+    struct kafka_header h;
     size_t n_chars;
     if (letter->key) {
         fputs("key: ", stderr);
@@ -169,7 +169,7 @@ static bool set_bytes(json_t *object, const char *name, const void *bytes, size_
 /* A header that is always text, of bounded length; absent ones are null. */
 static json_t *header_text(const struct dlq_letter *letter, const char *name)
 {
-    struct dlq_letter_header h;
+    struct kafka_header h;
     if (!dlq_letter_header(letter, name, &h))
         return json_null();
     size_t length;
@@ -183,7 +183,7 @@ static json_t *header_text(const struct dlq_letter *letter, const char *name)
 /* Digits are a number. */
 static json_t *header_number(const struct dlq_letter *letter, const char *name)
 {
-    struct dlq_letter_header h;
+    struct kafka_header h;
     char digits[24];
     if (!dlq_letter_header(letter, name, &h) || h.length == 0 || h.length > 18)
         return json_null();
@@ -235,7 +235,7 @@ int dlq_print_row_json(const struct dlq_letter *letter, struct err *e)
     return print_object(row, true, e);
 }
 
-static bool add_header(json_t *list, const struct dlq_letter_header *h)
+static bool add_header(json_t *list, const struct kafka_header *h)
 {
     json_t *object = json_object();
     return object && set_bytes(object, "name", h->name, strlen(h->name)) &&
@@ -251,7 +251,7 @@ int dlq_print_letter_json(const struct dlq_letter *letter, const char *topic, st
                   state_names[letter->state]);
     json_t *headers = json_array();
     bool is_whole = root && headers;
-    struct dlq_letter_header h;
+    struct kafka_header h;
     for (size_t i = 0; is_whole && dlq_letter_header_at(letter, i, &h); i++)
         is_whole = add_header(headers, &h);
     is_whole = is_whole && set_bytes(root, "key", letter->key, letter->key_length) &&

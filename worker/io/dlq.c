@@ -8,17 +8,16 @@
 
 /* ------------------------------------------------------------------ one letter */
 
-bool dlq_letter_header_at(const struct dlq_letter *letter, size_t i,
-                          struct dlq_letter_header *out)
+bool dlq_letter_header_at(const struct dlq_letter *letter, size_t i, struct kafka_header *out)
 {
     return letter->headers && rd_kafka_header_get_all(letter->headers, i, &out->name,
                                                       &out->value, &out->length) == 0;
 }
 
 bool dlq_letter_header(const struct dlq_letter *letter, const char *name,
-                       struct dlq_letter_header *out)
+                       struct kafka_header *out)
 {
-    *out = (struct dlq_letter_header){.name = name};
+    *out = (struct kafka_header){.name = name};
     return letter->headers &&
            rd_kafka_header_get_last(letter->headers, name, &out->value, &out->length) == 0 &&
            out->value;
@@ -35,7 +34,7 @@ bool dlq_letter_is_added(const char *header_name)
 
 bool dlq_letter_header_is(const struct dlq_letter *letter, const char *name, const char *text)
 {
-    struct dlq_letter_header header;
+    struct kafka_header header;
     return dlq_letter_header(letter, name, &header) && header.length == strlen(text) &&
            memcmp(header.value, text, header.length) == 0;
 }
@@ -47,7 +46,7 @@ bool dlq_is_of_group(const struct dlq *d, const struct dlq_letter *letter)
 
 static enum dlq_letter_state state_of(const struct dlq *d, const struct dlq_letter *letter)
 {
-    struct dlq_letter_header header;
+    struct kafka_header header;
     if (!dlq_letter_header(letter, "sheaf.error.code", &header))
         return LETTER_FOREIGN;
     if (!dlq_is_of_group(d, letter) ||

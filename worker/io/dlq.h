@@ -46,18 +46,11 @@ struct dlq_letter {
     enum dlq_letter_state state;
 };
 
-/* Any bytes; value NULL: a header without one. */
-struct dlq_letter_header {
-    const char *name;
-    const void *value;
-    size_t length;
-};
 /* The i-th header; false behind the last. */
-bool dlq_letter_header_at(const struct dlq_letter *letter, size_t i,
-                          struct dlq_letter_header *out);
+bool dlq_letter_header_at(const struct dlq_letter *letter, size_t i, struct kafka_header *out);
 /* The last header of that name; false when there is none, or it has no value. */
 bool dlq_letter_header(const struct dlq_letter *letter, const char *name,
-                       struct dlq_letter_header *out);
+                       struct kafka_header *out);
 /* Is it a header that was added when the job failed? */
 bool dlq_letter_is_added(const char *header_name);
 

@@ -138,7 +138,7 @@ static int open_producer(struct redrive *r, struct err *e)
 /* Digits in a header become a number of that place. */
 static bool append_number(const struct dlq_letter *letter, const char *name, char *out)
 {
-    struct dlq_letter_header header;
+    struct kafka_header header;
     if (!dlq_letter_header(letter, name, &header) || header.length == 0 ||
         header.length > NUMBER_BYTES_MAX)
         return false;
@@ -157,7 +157,7 @@ static rd_kafka_headers_t *make_headers(const struct redrive *r,
 {
     char origin[ORIGIN_BYTES];
     rd_kafka_headers_t *headers = rd_kafka_headers_new(8);
-    struct dlq_letter_header h;
+    struct kafka_header h;
     for (size_t i = 0; dlq_letter_header_at(letter, i, &h); i++)
         if (!dlq_letter_is_added(h.name) && strcmp(h.name, "sheaf.replay_of") != 0)
             rd_kafka_header_add(headers, h.name, -1, h.value, (ssize_t)h.length);
