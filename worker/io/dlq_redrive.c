@@ -6,10 +6,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/fault.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -20,9 +18,7 @@ enum {
     BATCH_LETTERS = 256,
     BATCH_BYTES = 16 << 20, /* and one record more */
     INIT_WAIT_MS = 30000,
-    OFFSETS_WAIT_MS = 10000,
     POLL_MS = 100,
-    REPEAT_US_MAX = 20000000,
     ORIGIN_BYTES = TOPIC_NAME_BYTES_MAX + 64,
     NUMBER_BYTES_MAX = 20,
 };
@@ -41,12 +37,6 @@ struct redrive {
 
 /* ------------------------------------------------------------------ errors */
 
-static bool is_fenced(rd_kafka_resp_err_t code)
-{
-    return code == RD_KAFKA_RESP_ERR__FENCED || code == RD_KAFKA_RESP_ERR_PRODUCER_FENCED ||
-           code == RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH;
-}
-
 static int superseded(const struct redrive *r, struct err *e)
 {
     return ERR_SET(e, ERR_STATE,
@@ -60,7 +50,7 @@ static int transaction_failed(const struct redrive *r, rd_kafka_error_t *error,
 {
     const rd_kafka_resp_err_t code = rd_kafka_error_code(error);
     int rc;
-    if (is_fenced(code))
+    if (kafka_error_is_fenced(code))
         rc = superseded(r, e);
     else
         rc = ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
@@ -76,7 +66,7 @@ static int job_refused(const struct redrive *r, rd_kafka_resp_err_t code, int64_
 {
     char reason[256];
     const rd_kafka_resp_err_t fatal = rd_kafka_fatal_error(r->rk, reason, sizeof reason);
-    if (is_fenced(fatal))
+    if (kafka_error_is_fenced(fatal))
         return superseded(r, e);
     if (fatal != RD_KAFKA_RESP_ERR_NO_ERROR)
         return ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
@@ -86,14 +76,6 @@ static int job_refused(const struct redrive *r, rd_kafka_resp_err_t code, int64_
     return ERR_SET(e, code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ? ERR_LIMIT : ERR_BROKER,
                    "the job of the dead letter at offset %lld was not taken by %s: %s",
                    (long long)offset, r->d->kafka->jobs_topic, rd_kafka_err2str(code));
-}
-
-static bool may_repeat(rd_kafka_error_t *error, int64_t began_us)
-{
-    if (!rd_kafka_error_is_retriable(error) || clock_mono_us() - began_us > REPEAT_US_MAX)
-        return false;
-    nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
-    return true;
 }
 
 /* ------------------------------------------------------------------ the producer */
@@ -194,7 +176,7 @@ static void take_back(struct redrive *r)
     r->n_batch = 0;
     if (rd_kafka_fatal_error(r->rk, NULL, 0) != RD_KAFKA_RESP_ERR_NO_ERROR)
         return; /* nothing can; a successor's beginning does */
-    rd_kafka_error_t *error = rd_kafka_abort_transaction(r->rk, -1);
+    rd_kafka_error_t *error = kafka_produce_abort(r->rk);
     if (error) { /* the broker does it in the end: transaction.timeout.ms */
         log_warn("Kafka: an unfinished redrive could not be taken back: %s",
                  rd_kafka_error_string(error));
@@ -230,12 +212,7 @@ static int note_batch(struct redrive *r, int32_t partition, struct err *e)
     kafka_group_add_settled(offsets, r->d->topic, partition, &settled);
     rd_kafka_consumer_group_metadata_t *group =
         rd_kafka_consumer_group_metadata_new(r->d->notes_group);
-    const int64_t began_us = clock_mono_us();
-    rd_kafka_error_t *error;
-    while ((error =
-                rd_kafka_send_offsets_to_transaction(r->rk, offsets, group, OFFSETS_WAIT_MS)) &&
-           may_repeat(error, began_us))
-        rd_kafka_error_destroy(error);
+    rd_kafka_error_t *error = kafka_produce_send_offsets(r->rk, offsets, group);
     rd_kafka_consumer_group_metadata_destroy(group);
     rd_kafka_topic_partition_list_destroy(offsets);
     return error ? end_badly(r, error, "noting what is sent again", e) : 0;
@@ -253,10 +230,7 @@ static int commit_batch(struct redrive *r, int32_t partition, struct err *e)
     CRASH_POINT("redrive_sent");
     TRY(note_batch(r, partition, e));
     CRASH_POINT("redrive_noted");
-    const int64_t began_us = clock_mono_us();
-    rd_kafka_error_t *error;
-    while ((error = rd_kafka_commit_transaction(r->rk, -1)) && may_repeat(error, began_us))
-        rd_kafka_error_destroy(error);
+    rd_kafka_error_t *error = kafka_produce_commit(r->rk);
     if (error)
         return end_badly(r, error, "sending dead letters again", e);
     CRASH_POINT("redrive_committed");

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -11,10 +10,6 @@
 
 enum {
     INIT_WAIT_MS = 30000,
-    OFFSETS_WAIT_MS = 10000,
-    END_WAIT_MS = 30000, /* a coordinator that never answers would be waited for without end */
-    REPEAT_MS = 100,
-    REPEAT_US_MAX = 20000000,
     FENCED_US = 300000000,
 };
 
@@ -67,9 +62,7 @@ static int give_up_producer(struct kafka_burst *b, rd_kafka_error_t *error, cons
                             struct err *e)
 {
     const rd_kafka_resp_err_t code = rd_kafka_error_code(error);
-    const bool is_fenced = code == RD_KAFKA_RESP_ERR__FENCED ||
-                           code == RD_KAFKA_RESP_ERR_PRODUCER_FENCED ||
-                           code == RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH;
+    const bool is_fenced = kafka_error_is_fenced(code);
     const bool is_permanent = !is_fenced && kafka_error_reaction(code) == KAFKA_PERMANENT;
     const int rc = is_fenced
                        ? report_fenced(b, e)
@@ -125,19 +118,11 @@ void kafka_burst_close(struct kafka_burst *b)
 
 /* ------------------------------------------------------------------ a transaction */
 
-static bool may_repeat(int64_t began_us)
-{
-    if (clock_mono_us() - began_us > REPEAT_US_MAX)
-        return false;
-    nanosleep(&(struct timespec){.tv_nsec = REPEAT_MS * 1000000L}, NULL);
-    return true;
-}
-
 /* rc is why, and in e already; what is found out now stands in its place only when no later
  * call can help. True: nobody has seen anything of the transaction. */
 static bool take_back(struct kafka_burst *b, int *rc, struct err *e)
 {
-    rd_kafka_error_t *error = rd_kafka_abort_transaction(b->rk, END_WAIT_MS);
+    rd_kafka_error_t *error = kafka_produce_abort(b->rk);
     if (!error)
         return true;
     struct err worse = {0};
@@ -168,12 +153,8 @@ static int end_badly(struct kafka_burst *b, rd_kafka_error_t *error, const char 
 static int send_offsets(struct kafka_burst *b, const struct kafka_snapshot *snapshot,
                         struct err *e)
 {
-    const int64_t began_us = clock_mono_us();
-    rd_kafka_error_t *error;
-    while ((error = rd_kafka_send_offsets_to_transaction(b->rk, snapshot->offsets,
-                                                         snapshot->member, OFFSETS_WAIT_MS)) &&
-           rd_kafka_error_is_retriable(error) && may_repeat(began_us))
-        rd_kafka_error_destroy(error);
+    rd_kafka_error_t *error =
+        kafka_produce_send_offsets(b->rk, snapshot->offsets, snapshot->member);
     b->is_text_refused =
         error && rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE;
     return error ? end_badly(b, error, "committing the offsets of answered jobs", e) : 0;
@@ -183,12 +164,8 @@ static int send_offsets(struct kafka_burst *b, const struct kafka_snapshot *snap
  * producer makes sure that it does not end a later transaction. */
 static int commit(struct kafka_burst *b, struct err *e)
 {
-    const int64_t began_us = clock_mono_us();
-    rd_kafka_error_t *error;
     b->is_unsure = true;
-    while ((error = rd_kafka_commit_transaction(b->rk, END_WAIT_MS)) &&
-           rd_kafka_error_is_retriable(error) && may_repeat(began_us))
-        rd_kafka_error_destroy(error);
+    rd_kafka_error_t *error = kafka_produce_commit(b->rk);
     if (!error && !GUARD("commit-heard")) /* no guard: the answer that gets lost */
         error = rd_kafka_error_new(RD_KAFKA_RESP_ERR__TIMED_OUT, "no answer");
     if (error)
@@ -281,8 +258,7 @@ static int end_unproduced(struct kafka_burst *b, const struct kafka_snapshot *sn
                           bool is_purged, int rc, struct err *e)
 {
     rd_kafka_error_t *error =
-        is_purged ? rd_kafka_send_offsets_to_transaction(b->rk, snapshot->offsets,
-                                                         snapshot->member, OFFSETS_WAIT_MS)
+        is_purged ? kafka_produce_send_offsets(b->rk, snapshot->offsets, snapshot->member)
                   : NULL;
     if (error && (rd_kafka_error_txn_requires_abort(error) || rd_kafka_error_is_fatal(error))) {
         err_clear(e);

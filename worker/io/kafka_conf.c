@@ -264,6 +264,12 @@ enum kafka_reaction kafka_error_reaction(rd_kafka_resp_err_t code)
     }
 }
 
+bool kafka_error_is_fenced(rd_kafka_resp_err_t code)
+{
+    return code == RD_KAFKA_RESP_ERR__FENCED || code == RD_KAFKA_RESP_ERR_PRODUCER_FENCED ||
+           code == RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH;
+}
+
 static void note_reason(struct kafka_error_log *l, rd_kafka_resp_err_t code, const char *reason)
 {
     if (code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {

@@ -34,6 +34,8 @@ enum kafka_reaction {
     KAFKA_FATAL,     /* the handle is dead */
 };
 enum kafka_reaction kafka_error_reaction(rd_kafka_resp_err_t code);
+/* A producer of the same transactional id has taken over. */
+bool kafka_error_is_fenced(rd_kafka_resp_err_t code);
 
 /* One message under way; librdkafka carries its address to the delivery report. */
 struct kafka_delivery {
@@ -50,6 +52,14 @@ void kafka_produce_on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *m, void
 /* What a report means: 0, or an error that names the message and its topic. */
 int kafka_produce_outcome(const struct kafka_message *m, rd_kafka_resp_err_t code,
                           struct err *e);
+
+/* Steps of an open transaction, each bounded in time; the first two are repeated for a while
+ * when they may be. NULL, or what went wrong: rd_kafka_error_destroy it. */
+rd_kafka_error_t *kafka_produce_send_offsets(rd_kafka_t *rk,
+                                             const rd_kafka_topic_partition_list_t *offsets,
+                                             const rd_kafka_consumer_group_metadata_t *member);
+rd_kafka_error_t *kafka_produce_commit(rd_kafka_t *rk);
+rd_kafka_error_t *kafka_produce_abort(rd_kafka_t *rk);
 
 /* The same trouble comes again and again while a broker is away: one line in 30 s per code. */
 struct kafka_error_log {

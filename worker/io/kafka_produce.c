@@ -6,10 +6,18 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "kafka_int.h"
 
-enum { SLICE_MS = 100 };
+enum {
+    SLICE_MS = 100,
+    OFFSETS_WAIT_MS = 10000,
+    END_WAIT_MS = 30000, /* a coordinator that never answers would be waited for without end */
+    REPEAT_MS = 100,
+    REPEAT_US_MAX = 20000000,
+};
 
 int kafka_produce_open(const rd_kafka_conf_t *conf, rd_kafka_t **out, struct err *e)
 {
@@ -106,4 +114,44 @@ int kafka_produce_outcome(const struct kafka_message *m, rd_kafka_resp_err_t cod
         kafka_error_reaction(code) == KAFKA_PERMANENT ? ERR_FATAL : ERR_RETRY;
     return ERR_SET_FLAGS(e, ERR_BROKER, flags, "a message (%s) to %s was not accepted: %s", id,
                          m->topic, rd_kafka_err2str(code));
+}
+
+/* ------------------------------------------------------------------ transactions */
+
+/* False: error is to be told. Else destroys it and waits. */
+static bool may_repeat(rd_kafka_error_t *error, int64_t began_us)
+{
+    if (!error || !rd_kafka_error_is_retriable(error) ||
+        clock_mono_us() - began_us > REPEAT_US_MAX)
+        return false;
+    rd_kafka_error_destroy(error);
+    nanosleep(&(struct timespec){.tv_nsec = REPEAT_MS * 1000000L}, NULL);
+    return true;
+}
+
+rd_kafka_error_t *kafka_produce_send_offsets(rd_kafka_t *rk,
+                                             const rd_kafka_topic_partition_list_t *offsets,
+                                             const rd_kafka_consumer_group_metadata_t *member)
+{
+    const int64_t began_us = clock_mono_us();
+    rd_kafka_error_t *error;
+    do
+        error = rd_kafka_send_offsets_to_transaction(rk, offsets, member, OFFSETS_WAIT_MS);
+    while (may_repeat(error, began_us));
+    return error;
+}
+
+rd_kafka_error_t *kafka_produce_commit(rd_kafka_t *rk)
+{
+    const int64_t began_us = clock_mono_us();
+    rd_kafka_error_t *error;
+    do
+        error = rd_kafka_commit_transaction(rk, END_WAIT_MS);
+    while (may_repeat(error, began_us));
+    return error;
+}
+
+rd_kafka_error_t *kafka_produce_abort(rd_kafka_t *rk)
+{
+    return rd_kafka_abort_transaction(rk, END_WAIT_MS);
 }
