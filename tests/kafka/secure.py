@@ -68,7 +68,8 @@ def answers_all(rig, folder, n, secret, options):
 
 
 def refusals(rig, options, is_quick):
-    """name, the options that make it so, exit code, what the sentence must hold"""
+    """name, the options that make it so, exit code, what the sentence must hold, and the
+    command unless it is a worker"""
     port = rig.broker.split(":")[1]
     write_secret("wrong-password", "wrong-" + "x" * 20)
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
@@ -76,9 +77,12 @@ def refusals(rig, options, is_quick):
                     "other.key", "-out", "other.pem"], check=True, capture_output=True)
     plain = ["-b", f"127.0.0.1:{port}"]
     good = [*plain, *options]
+    wrong = ([*good, "-X", "sasl.password.file=wrong-password"], EX_CONFIG,
+             ("no Kafka broker lets us in", "Authentication failed", "sasl.password.file"))
     cases = [
-        ("a wrong password", [*good, "-X", "sasl.password.file=wrong-password"], EX_CONFIG,
-         ("no Kafka broker lets us in", "Authentication failed", "sasl.password.file")),
+        ("a wrong password", *wrong),
+        ("a status with a wrong password", *wrong, ["status", "-t", TOPIC]),
+        ("a sink with a wrong password", *wrong, ["sink", "--db", "refused.db"]),
         ("a wrong authority", [*good, "-X", "ssl.ca.location=other.pem"], EX_CONFIG,
          ("no Kafka broker lets us in", "certificate verify failed", "ssl.ca.location")),
         # resolves to 127.0.0.1, and is in no certificate
@@ -102,10 +106,11 @@ def last_words(text):
     return json.loads(text.splitlines()[-1])["msg"] if text.strip() else ""
 
 
-def is_refused(rig, name, options, code, words):
-    command = [rig.sheaf, "work", "--model", rig.model, "-t", TOPIC, "--db", "refused.db",
-               "--results-topic", f"{TOPIC}.results", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+def is_refused(rig, name, options, code, words, command=None):
+    command = command or ["work", "--model", rig.model, "-t", TOPIC, "--db", "refused.db",
+                          "--results-topic", f"{TOPIC}.results"]
+    done = subprocess.run([rig.sheaf, *command, *options], capture_output=True, text=True,
+                          timeout=90, check=False)
     said = last_words(done.stderr)
     check(done.returncode == code, f"{name}: exit code {done.returncode}, {said}")
     for word in words:

@@ -26,8 +26,10 @@ static void on_error(rd_kafka_t *rk, int code, const char *reason, void *reader)
 {
     (void)rk;
     struct kafka_admin *r = reader;
-    if (code != RD_KAFKA_RESP_ERR__FATAL && code != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN &&
-        code != RD_KAFKA_RESP_ERR__TRANSPORT) /* the call that waits for an answer says that */
+    const bool is_told = /* by the call that waits for an answer */
+        code == RD_KAFKA_RESP_ERR__FATAL || code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN ||
+        code == RD_KAFKA_RESP_ERR__TRANSPORT;
+    if (!is_told || r->error_log.is_quiet)
         kafka_error_log_line(&r->error_log, code, reason);
 }
 
@@ -52,6 +54,8 @@ int kafka_admin_open(const struct kafka_options *o, struct kafka_admin **out, st
     int rc = make_handle(r, o, e);
     if (rc == 0 && !(r->brokers = strdup(o->brokers)))
         rc = ERR_SET(e, ERR_NOMEM, "no memory for a Kafka reader");
+    if (rc == 0)
+        rc = kafka_reach(r->rk, &r->error_log, o->brokers, e);
     if (rc != 0) {
         kafka_admin_close(r);
         return rc;

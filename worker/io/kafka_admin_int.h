@@ -19,6 +19,7 @@ struct kafka_admin {
     struct kafka_error_log error_log;
 };
 
+/* Also ERR_CONFIG when no broker lets us in. */
 int kafka_admin_open(const struct kafka_options *o, struct kafka_admin **out, struct err *e);
 void kafka_admin_close(struct kafka_admin *r); /* accepts NULL */
 

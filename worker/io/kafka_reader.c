@@ -312,6 +312,7 @@ static int make_handle(struct kafka_reader *r, const struct kafka_options *o, st
 /* Somebody must answer once, so that a wrong address is told from an empty topic. */
 static int find_broker(struct kafka_reader *r, const char *brokers, struct err *e)
 {
+    TRY(kafka_reach(r->rk, &r->error_log, brokers, e));
     const int64_t began_us = clock_mono_us();
     int n;
     while ((n = count_partitions(r)) < 0 && clock_mono_us() - began_us < FIRST_LOOK_UP_US)

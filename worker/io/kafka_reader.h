@@ -34,8 +34,8 @@ struct kafka_read {
 /* start tells where to read a partition on: p->partition is given. */
 typedef int (*kafka_reader_start)(void *ctx, struct result_position *p, struct err *e);
 
-/* ERR_BROKER with ERR_RETRY when no broker answers in 10 s. A topic that is not there is waited
- * for. */
+/* ERR_BROKER with ERR_RETRY when no broker answers in 10 s, ERR_CONFIG when none lets us in. A
+ * topic that is not there is waited for. */
 int kafka_reader_open(const struct kafka_options *o, const char *topic,
                       kafka_reader_start start, void *ctx, struct kafka_reader **out,
                       struct err *e);
