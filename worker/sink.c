@@ -199,6 +199,8 @@ int sink_run(const struct sink_options *o, struct store *store, struct sink_tota
     k->totals = totals;
     k->said_us = clock_mono_us();
     int code = kafka_reader_open(o->kafka, o->topic, start, k, &k->reader, e);
+    if (code == 0 && !o->exit_when_empty && !kafka_reader_has_topic(k->reader))
+        log_warn("there is no topic %s; waiting for it", o->topic);
     if (code == 0)
         code = run(k, e);
     batch_clear(&k->batch);
