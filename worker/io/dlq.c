@@ -73,14 +73,13 @@ void dlq_read(const struct dlq *d, const rd_kafka_message_t *message, struct dlq
 
 /* ------------------------------------------------------------------ the topic */
 
-static int name_notes_group(struct dlq *d, struct err *e)
+char *dlq_notes_group(const char *group)
 {
-    const size_t n = strlen(d->kafka->group) + sizeof ".dlq";
-    d->notes_group = malloc(n);
-    if (!d->notes_group)
-        return ERR_SET(e, ERR_NOMEM, "no memory for a group's name");
-    snprintf(d->notes_group, n, "%s.dlq", d->kafka->group);
-    return 0;
+    const size_t n = strlen(group) + sizeof ".dlq";
+    char *name = malloc(n);
+    if (name)
+        snprintf(name, n, "%s.dlq", group);
+    return name;
 }
 
 static int find_topic(struct dlq *d, struct err *e)
@@ -103,7 +102,8 @@ int dlq_open(const struct dlq_options *o, struct dlq **out, struct err *e)
         return ERR_SET(e, ERR_NOMEM, "no memory for the topic %s", o->topic);
     d->kafka = o->kafka;
     d->topic = o->topic;
-    int rc = name_notes_group(d, e);
+    d->notes_group = dlq_notes_group(o->kafka->group);
+    int rc = d->notes_group ? 0 : ERR_SET(e, ERR_NOMEM, "no memory for a group's name");
     if (rc == 0)
         rc = kafka_admin_open(o->kafka, &d->reader, e);
     if (rc == 0)

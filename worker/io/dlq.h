@@ -59,6 +59,9 @@ struct dlq_options {
     const char *topic;                 /* of the dead letters */
 };
 
+/* "<group>.dlq"; free() it. NULL: no memory. */
+char *dlq_notes_group(const char *group);
+
 struct dlq;
 /* ERR_NOTFOUND when the topic does not exist. Borrows what o points to. */
 int dlq_open(const struct dlq_options *o, struct dlq **out, struct err *e);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dlq.h"
 #include "kafka_admin_int.h"
 
 struct look {
@@ -171,9 +172,12 @@ static int count_open_letters(struct look *l, const char *topic, struct offset_b
                               struct err *e)
 {
     const int n = l->status->dead_letters.n_partitions;
-    char group[512];
-    snprintf(group, sizeof group, "%.500s.dlq", l->o->group);
-    TRY(kafka_admin_committed(l->reader, group, topic, n, false, noted, e));
+    char *group = dlq_notes_group(l->o->group);
+    if (!group)
+        return ERR_SET(e, ERR_NOMEM, "no memory for a group's name");
+    const int rc = kafka_admin_committed(l->reader, group, topic, n, false, noted, e);
+    free(group);
+    TRY(rc);
     for (int32_t i = 0; i < n; i++) {
         struct kafka_range range;
         struct partition_status p = {0};
