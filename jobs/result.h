@@ -65,6 +65,12 @@ struct result {
 
 void result_free(struct result *r); /* frees the job too; accepts NULL */
 
+const char *result_status_name(enum result_status status); /* "succeeded", ... */
+/* False: no status has that name (or it is NULL). */
+bool result_status_find(const char *name, enum result_status *out);
+/* Wall; 0: not known. */
+int64_t result_finished_us(const struct result *r);
+
 /*
  * A copy in which every run of bytes that is not a character became U+FFFD, one for each
  * longest start of a character as browsers do it; for the text of a result. NUL-terminated

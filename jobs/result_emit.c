@@ -8,7 +8,6 @@
 
 #include "jobs_int.h"
 #include "result.h"
-#include "result_headers.h"
 
 /* {key: value, ...}; steals the values. Every value NULL or not, the object must be whole. */
 struct builder {

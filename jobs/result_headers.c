@@ -7,17 +7,6 @@
 #include "base/check.h"
 #include "jobs_int.h"
 
-const char *result_status_name(enum result_status status)
-{
-    switch (status) {
-    case RESULT_SUCCEEDED: return "succeeded";
-    case RESULT_FAILED: return "failed";
-    case RESULT_EXPIRED: return "expired";
-    case RESULT_CANCELLED: return "cancelled";
-    }
-    return "failed";
-}
-
 /* Values one behind the other; where each begins is known once all are there. */
 struct writer {
     struct result_headers *out;
@@ -167,14 +156,6 @@ static json_t *run_value(const struct result_origin *o)
     return value;
 }
 
-/* As the store counts it. */
-static int64_t finished_us(const struct result *r)
-{
-    if (r->job->admitted_wall_us > 0 && r->metrics.e2e_us > 0)
-        return r->job->admitted_wall_us + r->metrics.e2e_us;
-    return r->created_s * 1000000;
-}
-
 static void put_source(struct writer *w, const struct job *job)
 {
     if (!job->source.topic)
@@ -201,7 +182,7 @@ static void put_all(struct writer *w, const struct result *r, const struct resul
     put(w, "sheaf.prefix_group", job->prefix_group);
     put_date(w, "sheaf.submitted_at", job->source.timestamp_us);
     put_date(w, "sheaf.admitted_at", job->admitted_wall_us);
-    put_date(w, "sheaf.finished_at", finished_us(r));
+    put_date(w, "sheaf.finished_at", result_finished_us(r));
     put_date(w, "sheaf.stored_at", o->stored_us);
     put_json(w, "sheaf.metrics", metrics_value(r), RESULT_HEADER_BYTES_MAX);
     if (job->n_documents > 0)

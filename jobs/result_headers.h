@@ -62,6 +62,4 @@ int result_headers_make(const struct result *r, const struct result_origin *orig
                         struct result_headers *out, struct err *e);
 void result_headers_fini(struct result_headers *h); /* accepts zeroed */
 
-const char *result_status_name(enum result_status status);
-
 #endif

@@ -114,16 +114,6 @@ static int read_metadata(struct job *job, const json_t *metadata, struct err *e)
 
 /* ------------------------------------------------------------------ native */
 
-static bool status_of(const char *name, enum result_status *out)
-{
-    for (int i = RESULT_SUCCEEDED; i <= RESULT_CANCELLED; i++)
-        if (strcmp(name, result_status_name((enum result_status)i)) == 0) {
-            *out = (enum result_status)i;
-            return true;
-        }
-    return false;
-}
-
 static void read_metrics(struct result *r, const json_t *metrics)
 {
     struct result_metrics *m = &r->metrics;
@@ -192,7 +182,7 @@ static int read_native(struct result_record *record, const json_t *root, struct 
     struct result *r = record->result;
     struct job *job = r->job;
     job->dialect = DIALECT_NATIVE;
-    if (!status_of(json_string_value(json_object_get(root, "status")), &r->status))
+    if (!result_status_find(json_string_value(json_object_get(root, "status")), &r->status))
         return no_result(e, "its status is none");
     TRY(read_usage(r, json_object_get(root, "usage"), e));
     if (r->status == RESULT_SUCCEEDED)

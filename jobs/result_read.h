@@ -20,7 +20,6 @@ struct result_record {
     struct result *result;   /* owned, with its job; durations that are not known are -1 */
     bool has_source;         /* else job->source is empty */
     bool has_payload;        /* else payload_sha256 is its first 16 digits and zeros, or "" */
-    bool has_metrics;        /* from headers: all there are */
     char *run_id;            /* owned; NULL: not known, as all here */
     char *model, *worker_id; /* owned; lent to result */
     char *model_sha256, *quant, *kernels, *version; /* owned; of the run */

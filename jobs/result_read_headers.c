@@ -158,7 +158,6 @@ static int read_metrics(struct result_record *record, const json_t *object, stru
         m->completion_tokens = line.completion_tokens;
     }
     m->miss = miss_of(json_object_get(object, "miss_reason"));
-    record->has_metrics = true;
     return read_drafts(record, json_object_get(object, "drafts"), e);
 }
 

@@ -22,8 +22,6 @@
 
 enum { QUESTION_BYTES_MAX = 2000 };
 
-static const char *const status_names[] = {"succeeded", "failed", "expired", "cancelled"};
-
 /* "" is how the fixed-size fields of a result say that there is nothing. */
 static void bind_filled(struct binder *b, const char *name, const char *text)
 {
@@ -72,13 +70,6 @@ static void bind_metrics(struct binder *b, const struct result_metrics *m, bool 
     binder_put_text(b, ":miss_reason", m->miss);
 }
 
-static int64_t finished_us(const struct result *r, int64_t now_us)
-{
-    if (r->job->admitted_wall_us > 0 && r->metrics.e2e_us > 0)
-        return r->job->admitted_wall_us + r->metrics.e2e_us;
-    return r->created_s > 0 ? r->created_s * 1000000 : now_us;
-}
-
 static void bind_identity(struct binder *b, const struct result *r, const char *run_id)
 {
     const struct job *job = r->job;
@@ -100,7 +91,7 @@ static void bind_identity(struct binder *b, const struct result *r, const char *
 
 static void bind_outcome(struct binder *b, const struct result *r)
 {
-    const char *status = status_names[r->status];
+    const char *status = result_status_name(r->status);
     binder_put_text(b, ":status", status);
     binder_put_text(b, ":finish_reason", r->finish_reason);
     bind_filled(b, ":stop_reason", r->stop_reason);
@@ -117,9 +108,10 @@ static void bind_outcome(struct binder *b, const struct result *r)
 static void bind_times(struct binder *b, const struct result *r, int64_t now_us)
 {
     const struct job *job = r->job;
+    const int64_t finished_us = result_finished_us(r);
     bind_date(b, ":submitted_at", job->source.timestamp_us);
     bind_date(b, ":admitted_at", job->admitted_wall_us);
-    bind_date(b, ":finished_at", finished_us(r, now_us));
+    bind_date(b, ":finished_at", finished_us > 0 ? finished_us : now_us);
     bind_date(b, ":stored_at", now_us);
     if (job->source.timestamp_us > 0)
         bind_us(b, ":turnaround_us", now_us - job->source.timestamp_us, true);

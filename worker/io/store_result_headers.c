@@ -33,12 +33,12 @@ static int64_t number_of(sqlite3_stmt *st, int column)
                                                           : sqlite3_column_int64(st, column);
 }
 
-static int index_of(const char *name, const char *const *names, int n, int otherwise)
+static enum job_dialect dialect_of(const char *name)
 {
-    for (int i = 0; name && i < n; i++)
-        if (strcmp(name, names[i]) == 0)
-            return i;
-    return otherwise;
+    for (int i = DIALECT_NATIVE; name && i <= DIALECT_OPENAI_COMPLETION; i++)
+        if (strcmp(name, job_dialect_name((enum job_dialect)i)) == 0)
+            return (enum job_dialect)i;
+    return DIALECT_NATIVE;
 }
 
 static void read_metrics(sqlite3_stmt *st, struct result_metrics *m)
@@ -60,15 +60,12 @@ static void read_row(sqlite3_stmt *st, struct row *row)
 {
     struct job *job = &row->job;
     struct result *r = &row->result;
-    const char *const dialects[] = {job_dialect_name(DIALECT_NATIVE),
-                                    job_dialect_name(DIALECT_OPENAI_CHAT),
-                                    job_dialect_name(DIALECT_OPENAI_COMPLETION)};
-    const char *const statuses[] = {"succeeded", "failed", "expired", "cancelled"};
     const char *id = text_of(st, 5), *payload = text_of(st, 6);
     r->job = job;
     job->custom_id = (char *)text_of(st, 1);
-    r->status = (enum result_status)index_of(text_of(st, 2), statuses, 4, RESULT_FAILED);
-    job->dialect = (enum job_dialect)index_of(text_of(st, 3), dialects, 3, DIALECT_NATIVE);
+    if (!result_status_find(text_of(st, 2), &r->status))
+        r->status = RESULT_FAILED;
+    job->dialect = dialect_of(text_of(st, 3));
     r->worker_id = text_of(st, 4);
     snprintf(r->id, sizeof r->id, "%s", id ? id : "");
     snprintf(job->payload_sha256, sizeof job->payload_sha256, "%s", payload ? payload : "");
