@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -71,14 +70,8 @@ static void add_number(struct letter_writer *w, const char *name, int64_t value)
 
 static void add_now(struct letter_writer *w, const char *name)
 {
-    const int64_t now_us = clock_wall_us();
-    const time_t now_s = (time_t)(now_us / 1000000);
-    struct tm utc;
-    gmtime_r(&now_s, &utc);
-    char day[32], text[48];
-    strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(text, sizeof text, "%s.%03dZ", day, (int)(now_us / 1000 % 1000));
-    add_text(w, name, text);
+    char utc[CLOCK_UTC_BYTES];
+    add_text(w, name, clock_format_utc_ms(clock_wall_us(), utc));
 }
 
 static void add_own(struct letter_writer *w, const struct dead_letters *d,

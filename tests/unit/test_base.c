@@ -10,6 +10,7 @@
 #include <errno.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/queue.h"
 #include "base/rng.h"
@@ -93,10 +94,22 @@ static void draws_depend_on_every_word(void **state)
     assert_true(sum > 4900 && sum < 5100);
 }
 
+/* The date as date(1) tells it. */
+static void times_are_written_as_rfc_3339_has_them(void **state)
+{
+    (void)state;
+    char out[CLOCK_UTC_BYTES];
+    assert_string_equal(clock_format_utc(INT64_C(1700000000070999), out),
+                        "2023-11-14T22:13:20Z");
+    assert_string_equal(clock_format_utc_ms(INT64_C(1700000000070999), out),
+                        "2023-11-14T22:13:20.070Z");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_error_wins),
+        cmocka_unit_test(times_are_written_as_rfc_3339_has_them),
         cmocka_unit_test(a_bad_place_gets_its_own_advice),
         cmocka_unit_test(buffer_grows_and_hands_over),
         cmocka_unit_test(queue_is_bounded_and_ordered),

@@ -4,8 +4,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 enum { LOG_TEXT_BYTES = 1024 };
 
@@ -41,14 +42,9 @@ static void write_json(enum log_level level, const char *text)
 {
     char escaped[2 * LOG_TEXT_BYTES];
     escape(text, escaped, sizeof escaped);
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    struct tm utc;
-    gmtime_r(&now.tv_sec, &utc);
-    char date[32];
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
-    fprintf(stderr, "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"msg\":\"%s\"}\n", date,
-            now.tv_nsec / 1000000, level_names[level], escaped);
+    char utc[CLOCK_UTC_BYTES];
+    fprintf(stderr, "{\"time\":\"%s\",\"level\":\"%s\",\"msg\":\"%s\"}\n",
+            clock_format_utc_ms(clock_wall_us(), utc), level_names[level], escaped);
 }
 
 void log_line(enum log_level level, const char *format, ...)
