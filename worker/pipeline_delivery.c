@@ -1,46 +1,27 @@
 /* The stage of the outcomes: result -> line -> database -> output. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/log.h"
 #include "crash_signals.h"
+#include "patience.h"
 #include "pipeline_int.h"
-#include "signals.h"
 
-enum {
-    RETRY_MS_MAX = 10000,
-    PATIENCE_US = 240000000, /* for a store or a transport that may work later */
-};
-
-/*
- * Repeats what may succeed later, waiting longer each time, for PATIENCE_US or until a stopping
- * worker's time is over; a second signal ends the patience.
- */
+/* Until it works, or a stopping worker's time is over. */
 static int with_patience(struct pipeline *p,
                          int (*action)(struct pipeline *, void *, struct err *), void *ctx,
                          struct err *e)
 {
-    const int64_t began_us = clock_mono_us();
-    int wait_ms = 100;
+    struct patience patience = patience_begin();
     for (;;) {
         struct err why = {0};
         const int rc = action(p, ctx, &why);
         if (rc == 0)
             return 0;
-        const int64_t drain_ends_us = atomic_load(&p->drain_ends_us);
-        const bool is_late = clock_mono_us() > began_us + PATIENCE_US ||
-                             (drain_ends_us != 0 && clock_mono_us() > drain_ends_us);
-        if (!(why.flags & ERR_RETRY) || is_late || signals_received() > 1)
+        if (!patience_wait(&patience, &why, atomic_load(&p->drain_ends_us)))
             return ERR_SET_FLAGS(e, rc, why.flags, "%s", why.text);
-        log_warn("%s; trying again in %d ms", why.text, wait_ms);
-        const struct timespec wait = {.tv_sec = wait_ms / 1000,
-                                      .tv_nsec = (long)(wait_ms % 1000) * 1000000};
-        nanosleep(&wait, NULL);
-        wait_ms = 2 * wait_ms < RETRY_MS_MAX ? 2 * wait_ms : RETRY_MS_MAX;
     }
 }
 

@@ -2,10 +2,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "patience.h"
 #include "signals.h"
 
 enum {
@@ -13,8 +13,6 @@ enum {
     BATCH_BYTES = 16 << 20,
     BATCH_LINGER_US = 200000,
     POLL_MS = 50,
-    RETRY_MS_MAX = 10000,
-    PATIENCE_US = 240000000, /* for a database that may work later */
     PROGRESS_US = 10000000,
     REFUSALS_SAID = 20,
 };
@@ -64,24 +62,17 @@ static int store_once(struct sink *k, struct err *e)
                          &k->totals->counts, e);
 }
 
-/* A full disk may have room later; a second signal ends the patience. */
+/* A full disk may have room later. */
 static int store_batch(struct sink *k, struct err *e)
 {
-    const int64_t began_us = clock_mono_us();
-    int wait_ms = 100;
+    struct patience patience = patience_begin();
     for (;;) {
         struct err why = {0};
         const int rc = store_once(k, &why);
         if (rc == 0)
             break;
-        if (!(why.flags & ERR_RETRY) || clock_mono_us() - began_us > PATIENCE_US ||
-            signals_received() > 1)
+        if (!patience_wait(&patience, &why, 0))
             return ERR_SET_FLAGS(e, rc, why.flags, "%s", why.text);
-        log_warn("%s; trying again in %d ms", why.text, wait_ms);
-        const struct timespec wait = {.tv_sec = wait_ms / 1000,
-                                      .tv_nsec = (long)(wait_ms % 1000) * 1000000};
-        nanosleep(&wait, NULL);
-        wait_ms = 2 * wait_ms < RETRY_MS_MAX ? 2 * wait_ms : RETRY_MS_MAX;
     }
     batch_clear(&k->batch);
     return 0;
