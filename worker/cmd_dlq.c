@@ -1,5 +1,4 @@
 /* sheaf dlq: the dead letters of a job topic are listed, shown, sent again, deleted. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

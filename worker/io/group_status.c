@@ -1,6 +1,5 @@
 #include "group_status.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

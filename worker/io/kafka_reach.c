@@ -2,7 +2,6 @@
  * The first contact with the brokers. A wrong password or certificate does not change by
  * itself; librdkafka would try for ever, so it is told here, where somebody may be watching.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,7 +1,6 @@
 /* What becomes of stored answers on their way to a topic. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "io/store_int.h"

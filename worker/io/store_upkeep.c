@@ -1,8 +1,6 @@
 #include "io/store_upkeep.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
