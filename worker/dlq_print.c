@@ -238,9 +238,11 @@ int dlq_print_row_json(const struct dlq_letter *letter, struct err *e)
 static bool add_header(json_t *list, const struct kafka_header *h)
 {
     json_t *object = json_object();
-    return object && set_bytes(object, "name", h->name, strlen(h->name)) &&
-           set_bytes(object, "value", h->value, h->length) &&
-           json_array_append_new(list, object) == 0;
+    if (object && set_bytes(object, "name", h->name, strlen(h->name)) &&
+        set_bytes(object, "value", h->value, h->length))
+        return json_array_append_new(list, object) == 0;
+    json_decref(object);
+    return false;
 }
 
 int dlq_print_letter_json(const struct dlq_letter *letter, const char *topic, struct err *e)
