@@ -360,11 +360,11 @@ static void on_stall(void *ctx)
 {
     struct pipeline *p = ctx;
     char names[1024];
+    running_mark_crashed(p->o->running, RUNNING_ENGINE); /* first: the log may hang, too */
     running_describe(p->o->running, names, sizeof names);
     log_error(
         "a step of the engine takes longer than %lld s; this worker ends. In the engine: %s",
         (long long)(p->o->watchdog_us / 1000000), names);
-    running_mark_crashed(p->o->running, RUNNING_ENGINE);
     raise(SIGABRT);
 }
 
