@@ -2,17 +2,20 @@
  * The worker's loop: take -> parse -> tokenize -> group -> engine -> emit -> store -> deliver.
  *
  * Three stages, each a thread, a job owned by exactly one of them and handed on through bounded
- * queues:
+ * queues; what needs no computing goes from intake to delivery straight:
  *
- *     intake    transport.take, job_parse, documents_resolve,
+ *     intake    transport.take, suspects_judge, job_parse,
+ *               store_find (answered before?), documents_resolve,
  *               answer_tokenize, engine_check                    --admitted-->
- *     engine    readahead, engine_submit, engine_step,
- *               engine_collect                                   --outcomes-->
+ *     engine    readahead, or alone.h for suspects,
+ *               engine_submit, engine_step, engine_collect       --outcomes-->
  *     delivery  result_emit, store_put, transport.deliver
  *
- * The engine stage is the caller's thread. Every input that was taken gets exactly one result
- * line, or, when the worker is stopped before its turn, stays unanswered and unsettled for the
- * next start. An input that the store has an answer for is never computed again.
+ * A job that waits for a document (parked.h) or for another attempt (retry.h) stays with its
+ * stage. The engine stage is the caller's thread; a watchdog looks at its steps. Every input
+ * that was taken gets exactly one result line, or, when the worker is stopped before its turn,
+ * stays unanswered and unsettled for the next start. An input that the store has an answer for
+ * is never computed again.
  */
 #ifndef SHEAF_PIPELINE_H
 #define SHEAF_PIPELINE_H

@@ -3,7 +3,8 @@
  * pipeline knows transports only through this table.
  *
  * A line that is delivered was stored before. deliver marks it as published once it is where it
- * belongs, so that after a kill it is delivered again unless it is known to be there.
+ * belongs, or as superseded when another worker's answer is there, so that after a kill it is
+ * delivered again unless that is known.
  *
  * An input that waits for its turn may stop being ours meanwhile (its partition went to another
  * worker); holds tells, and it is then dropped unanswered and unsettled.
@@ -59,8 +60,9 @@ struct transport {
     void *ctx;
     bool has_end;    /* stopping before it leaves work undone; a topic has none */
     bool unique_ids; /* a custom_id may come only once */
-    size_t
-        queue_max; /* inputs that may wait for the engine; what take must not wait for fits */
+    /* Inputs that may wait for the engine. Where take has to be called on (a topic) it is all
+     * that may be in flight, so that intake never waits for room. */
+    size_t queue_max;
     /* Waits a little if it may. After the end, more may come of a transport that has none.
      * Thread: intake. */
     int (*take)(void *ctx, bool may_wait, struct transport_input *in,
@@ -71,8 +73,9 @@ struct transport {
     /* Is this input still ours to answer? NULL: always. Thread: any. */
     bool (*holds)(void *ctx, const struct job_source *source);
     int linger_ms; /* how long outputs may wait for others that are delivered with them */
-    /* At most TRANSPORT_BATCH_MAX outputs. ERR_RETRY in e->flags: the same call, with the same
-     * outputs, may succeed later. Thread: delivery. */
+    /* At most TRANSPORT_BATCH_MAX outputs. 0: each is delivered, or kept (a copy) to be
+     * delivered with a later batch, its input not settled till then. ERR_RETRY in e->flags: the
+     * same call, with the same outputs, may succeed later. Thread: delivery. */
     int (*deliver)(void *ctx, const struct transport_output *outputs, size_t n, struct err *e);
     /* Thread: any. */
     void (*progress)(void *ctx, struct transport_progress *out);

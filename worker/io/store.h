@@ -14,7 +14,7 @@
  * Errors of SQLite are ERR_DB with its own text and the path; ERR_RETRY is set when the same
  * call can succeed later (disk full, I/O, busy), ERR_FATAL when the database is damaged.
  *
- * Thread: store (one thread owns the handle).
+ * Thread: any, one at a time: threads that share a handle share a lock.
  */
 #ifndef SHEAF_STORE_H
 #define SHEAF_STORE_H
