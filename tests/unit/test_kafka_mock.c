@@ -373,6 +373,27 @@ static void a_message_too_large_fails_alone(void **state)
     free(value);
 }
 
+/* Else whoever sends would not try again, though only that is needed. */
+static void what_may_pass_is_told_before_what_is_too_large(void **state)
+{
+    (void)state;
+    const size_t length = 18u << 20;
+    char *value = calloc(1, length);
+    const struct kafka_message messages[] = {
+        {.topic = "results", .value = value, .value_length = length},
+        {.topic = "results", .value = "b", .value_length = 1},
+    };
+    int codes[2];
+    struct err e = {0};
+    rd_kafka_mock_push_request_errors(mock, PRODUCE, 1,
+                                      RD_KAFKA_RESP_ERR_INVALID_REQUIRED_ACKS);
+    assert_int_equal(kafka_sink_send_each(sink, messages, 2, codes, &e), ERR_BROKER);
+    assert_int_equal(e.flags, ERR_RETRY);
+    assert_int_equal(codes[0], ERR_LIMIT);
+    assert_int_equal(codes[1], ERR_BROKER);
+    free(value);
+}
+
 static void a_broker_that_is_away_is_worth_a_retry(void **state)
 {
     (void)state;
@@ -546,6 +567,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(produce_errors_that_pass_are_got_over),
         cmocka_unit_test(produce_errors_that_stay_name_topic_and_reason),
         cmocka_unit_test(a_message_too_large_fails_alone),
+        cmocka_unit_test(what_may_pass_is_told_before_what_is_too_large),
         cmocka_unit_test(a_broker_that_is_away_is_worth_a_retry),
         cmocka_unit_test(a_stuck_job_bounds_how_far_the_others_run_ahead),
         cmocka_unit_test(consumption_pauses_at_the_limit_and_resumes_at_half),

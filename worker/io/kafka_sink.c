@@ -91,17 +91,17 @@ int kafka_sink_send_each(struct kafka_sink *s, const struct kafka_message *messa
     if (!deliveries)
         return ERR_SET(e, ERR_NOMEM, "no memory to send %zu messages", n);
     kafka_produce_all(s->rk, messages, n, deliveries);
-    int first = 0;
+    struct err told = {0};
     for (size_t i = 0; i < n; i++) {
-        const int code =
-            kafka_produce_outcome(&messages[i], deliveries[i].code, first == 0 ? e : NULL);
+        struct err why = {0};
+        const int code = kafka_produce_outcome(&messages[i], deliveries[i].code, &why);
         if (codes)
             codes[i] = code;
-        if (first == 0)
-            first = code;
+        if (told.code == 0 || (told.code == ERR_LIMIT && code != 0 && code != ERR_LIMIT))
+            told = why;
     }
     free(deliveries);
-    return first;
+    return told.code == 0 ? 0 : ERR_SET_FLAGS(e, told.code, told.flags, "%s", told.text);
 }
 
 int kafka_sink_send(struct kafka_sink *s, const struct kafka_message *messages, size_t n,

@@ -145,9 +145,10 @@ struct kafka_message {
     const struct kafka_header *headers; /* after it */
     size_t n_headers;
 };
-/* Produces all and waits until each is acknowledged or failed; failed: the first error. Some of
- * the messages may be acknowledged then; sending all again is fine for at-least-once. A message
- * larger than the client's or the topic's limit is ERR_LIMIT, a missing topic ERR_NOTFOUND. */
+/* Produces all and waits until each is acknowledged or failed; failed: the first error, but
+ * ERR_LIMIT only when there is no other. Some of the messages may be acknowledged then; sending
+ * all again is fine for at-least-once. A message larger than the client's or the topic's limit
+ * is ERR_LIMIT, a missing topic ERR_NOTFOUND. */
 int kafka_sink_send(struct kafka_sink *s, const struct kafka_message *messages, size_t n,
                     struct err *e);
 /* The same, and tells each message's outcome in codes[n]: 0 or an err_code. */
