@@ -16,8 +16,8 @@ struct patience {
 };
 
 struct patience patience_begin(void);
-/* After a failure: says it and waits. False: another try cannot help, or it is too late. ends_us
- * (monotonic, 0: none) is another end. */
+/* After a failure: says it and waits. False: another try cannot help, or it is too late.
+ * ends_us (monotonic, 0: none) is another end. */
 bool patience_wait(struct patience *p, const struct err *why, int64_t ends_us);
 
 #endif
