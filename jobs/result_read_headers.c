@@ -10,13 +10,8 @@
 
 static bool is_text(const struct result_header *h)
 {
-    bool valid = true;
-    if (!h->value || h->length == 0 || h->length > RESULT_HEADER_BYTES_MAX ||
-        memchr(h->value, '\0', h->length))
-        return false;
-    for (size_t at = 0; at < h->length && valid;)
-        at += utf8_measure_char(h->value + at, h->length - at, &valid);
-    return valid;
+    return h->value && h->length > 0 && h->length <= RESULT_HEADER_BYTES_MAX &&
+           !memchr(h->value, '\0', h->length) && utf8_is_valid(h->value, h->length);
 }
 
 static int take_text(const struct result_header *h, size_t bytes_max, char **out, struct err *e)

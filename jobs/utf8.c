@@ -39,3 +39,11 @@ size_t utf8_measure_char(const char *bytes, size_t length, bool *valid)
     *valid = true;
     return lead->length;
 }
+
+bool utf8_is_valid(const char *bytes, size_t length)
+{
+    bool valid = true;
+    for (size_t at = 0; at < length && valid;)
+        at += utf8_measure_char(bytes + at, length - at, &valid);
+    return valid;
+}

@@ -12,5 +12,7 @@
  * that the Unicode standard recommends and web browsers follow).
  */
 size_t utf8_measure_char(const char *bytes, size_t length, bool *valid);
+/* All of them are characters. */
+bool utf8_is_valid(const char *bytes, size_t length);
 
 #endif

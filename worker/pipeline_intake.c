@@ -10,12 +10,14 @@
 #include "crash_signals.h"
 #include "job_parse.h"
 #include "pipeline_int.h"
+#include "utf8.h"
 
-/* An id beside the bytes that is too long is none. */
+/* An id beside the bytes that is too long, or no UTF-8, is none. */
 static int take_custom_id(const struct transport_input *in, struct job *job, struct err *e)
 {
-    if (job->has_custom_id || !in->custom_id || !*in->custom_id ||
-        strlen(in->custom_id) > JOB_ID_BYTES_MAX)
+    const size_t length = in->custom_id ? strlen(in->custom_id) : 0;
+    if (job->has_custom_id || length == 0 || length > JOB_ID_BYTES_MAX ||
+        !utf8_is_valid(in->custom_id, length))
         return 0;
     char *id = strdup(in->custom_id);
     if (!id)
