@@ -381,11 +381,32 @@ static void what_is_read_can_be_stored(void **state)
     store_close(sink);
 }
 
+/* Lines say U+FFFD where the bytes of a path are no character. */
+static void a_path_that_is_no_utf8_is_no_damage(void **state)
+{
+    struct err e = {0};
+    struct made m;
+    struct buf line = {0};
+    struct store *s = open_owner(path_in(state, "lines.db"));
+    const struct result *results[] = {make_result(&m,
+                                                  "b\xff"
+                                                  "d.jsonl",
+                                                  true, 1)};
+    assert_int_equal(store_begin_run(s, &made_run, &e), 0);
+    assert_int_equal(result_emit(results[0], &line, &e), 0);
+    const char *lines[] = {buf_str(&line)};
+    assert_int_equal(store_put(s, made_run.run_id, results, lines, 1, &e), 0);
+    is_whole(s);
+    buf_fini(&line);
+    store_close(s);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_path_that_is_no_utf8_is_no_damage),
         TEST(a_sink_has_what_the_worker_has),
         TEST(the_same_result_counts_once),
         TEST(a_line_without_headers_gives_way_to_one_with),
