@@ -107,9 +107,10 @@ static int read_metadata(struct job *job, const json_t *metadata, struct err *e)
     if (!json_is_object(metadata))
         return 0;
     TRY(json_dump_text(metadata, &text, e));
-    job->metadata = strlen(text) <= JOB_METADATA_BYTES_MAX ? strdup(text) : NULL;
+    const bool fits = strlen(text) <= JOB_METADATA_BYTES_MAX;
+    job->metadata = fits ? strdup(text) : NULL;
     json_free_text(text);
-    return 0;
+    return fits && !job->metadata ? ERR_SET(e, ERR_NOMEM, "out of memory for a result") : 0;
 }
 
 /* ------------------------------------------------------------------ native */
