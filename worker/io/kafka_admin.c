@@ -74,8 +74,9 @@ void kafka_admin_close(struct kafka_admin *r)
     free(r);
 }
 
-int kafka_admin_failed(const struct kafka_admin *r, rd_kafka_resp_err_t code, const char *what,
-                       struct err *e)
+/* The error that goes with what a broker said, or did not. */
+static int fail(const struct kafka_admin *r, rd_kafka_resp_err_t code, const char *what,
+                struct err *e)
 {
     switch ((int)code) {
     case RD_KAFKA_RESP_ERR__TRANSPORT:
@@ -107,7 +108,7 @@ int kafka_admin_count_partitions(struct kafka_admin *r, const char *topic, int *
             return 0;
         if (code == RD_KAFKA_RESP_ERR__TRANSPORT || code == RD_KAFKA_RESP_ERR__TIMED_OUT ||
             kafka_error_reaction(code) != KAFKA_IGNORE)
-            return kafka_admin_failed(r, code, topic, e);
+            return fail(r, code, topic, e);
         if (clock_mono_us() - began_us >= TOPIC_WAIT_US)
             return 0;
         nanosleep(&(struct timespec){.tv_nsec = SLICE_MS * 1000000L}, NULL);
@@ -119,7 +120,7 @@ int kafka_admin_range(struct kafka_admin *r, const char *topic, int32_t partitio
 {
     const rd_kafka_resp_err_t code = rd_kafka_query_watermark_offsets(
         r->rk, topic, partition, &out->begin, &out->end, LOOK_UP_MS);
-    return code == RD_KAFKA_RESP_ERR_NO_ERROR ? 0 : kafka_admin_failed(r, code, topic, e);
+    return code == RD_KAFKA_RESP_ERR_NO_ERROR ? 0 : fail(r, code, topic, e);
 }
 
 /* ------------------------------------------------------------------ records */
@@ -136,7 +137,7 @@ int kafka_admin_seek(struct kafka_admin *r, const char *topic, int32_t partition
     rd_kafka_topic_partition_list_add(list, topic, partition)->offset = begin;
     const rd_kafka_resp_err_t code = rd_kafka_assign(r->rk, list);
     rd_kafka_topic_partition_list_destroy(list);
-    return code == RD_KAFKA_RESP_ERR_NO_ERROR ? 0 : kafka_admin_failed(r, code, topic, e);
+    return code == RD_KAFKA_RESP_ERR_NO_ERROR ? 0 : fail(r, code, topic, e);
 }
 
 /* True: it says that nothing more is wanted. What is left of the partition read before, or bad
@@ -167,7 +168,7 @@ int kafka_admin_next(struct kafka_admin *r, rd_kafka_message_t **out, struct err
             rd_kafka_message_destroy(m);
         }
         if (!r->is_at_end && clock_mono_us() - began_us > QUIET_US_MAX)
-            return kafka_admin_failed(r, RD_KAFKA_RESP_ERR__TIMED_OUT, "records", e);
+            return fail(r, RD_KAFKA_RESP_ERR__TIMED_OUT, "records", e);
     }
     return 0;
 }
@@ -202,7 +203,7 @@ int kafka_admin_request(struct kafka_admin *r, rd_kafka_admin_op_t kind, bool is
     if (*out)
         rd_kafka_event_destroy(*out);
     *out = NULL;
-    return kafka_admin_failed(r, code, what, e);
+    return fail(r, code, what, e);
 }
 
 struct offsets_question {
@@ -227,10 +228,10 @@ static int read_offsets(const struct kafka_admin *r, rd_kafka_event_t *event, co
     const rd_kafka_group_result_t **groups = rd_kafka_ListConsumerGroupOffsets_result_groups(
         rd_kafka_event_ListConsumerGroupOffsets_result(event), &n_groups);
     if (n_groups != 1)
-        return kafka_admin_failed(r, RD_KAFKA_RESP_ERR__BAD_MSG, "a group's offsets", e);
+        return fail(r, RD_KAFKA_RESP_ERR__BAD_MSG, "a group's offsets", e);
     const rd_kafka_error_t *error = rd_kafka_group_result_error(groups[0]);
     if (error)
-        return kafka_admin_failed(r, rd_kafka_error_code(error), "a group's offsets", e);
+        return fail(r, rd_kafka_error_code(error), "a group's offsets", e);
     const rd_kafka_topic_partition_list_t *list = rd_kafka_group_result_partitions(groups[0]);
     for (int i = 0; i < n; i++) {
         const rd_kafka_topic_partition_t *found = NULL;
@@ -238,7 +239,7 @@ static int read_offsets(const struct kafka_admin *r, rd_kafka_event_t *event, co
             if (list->elems[k].partition == i && strcmp(list->elems[k].topic, topic) == 0)
                 found = &list->elems[k];
         if (found && found->err != RD_KAFKA_RESP_ERR_NO_ERROR)
-            return kafka_admin_failed(r, found->err, "a group's offsets", e);
+            return fail(r, found->err, "a group's offsets", e);
         kafka_group_read_committed(found, &committed[i]);
     }
     return 0;
@@ -304,7 +305,7 @@ static int ask_group(struct kafka_admin *r, const char *group, rd_kafka_event_t 
     rd_kafka_resp_err_t code = *out ? rd_kafka_error_code(error) : RD_KAFKA_RESP_ERR__BAD_MSG;
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR || code == RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND)
         return 0;
-    const int rc = kafka_admin_failed(r, code, "a group", e);
+    const int rc = fail(r, code, "a group", e);
     rd_kafka_event_destroy(*event);
     *event = NULL;
     return rc;

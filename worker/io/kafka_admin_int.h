@@ -60,8 +60,4 @@ int kafka_admin_request(struct kafka_admin *r, rd_kafka_admin_op_t kind, bool is
 int kafka_admin_describe(struct kafka_admin *r, const char *group, rd_kafka_event_t **event,
                          const rd_kafka_ConsumerGroupDescription_t **out, struct err *e);
 
-/* The error that goes with what a broker said, or did not. */
-int kafka_admin_failed(const struct kafka_admin *r, rd_kafka_resp_err_t code, const char *what,
-                       struct err *e);
-
 #endif
