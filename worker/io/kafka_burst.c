@@ -123,6 +123,11 @@ void kafka_burst_close(struct kafka_burst *b)
     free(b);
 }
 
+bool kafka_burst_is_unsure(const struct kafka_burst *b)
+{
+    return b->is_unsure;
+}
+
 /* ------------------------------------------------------------------ a transaction */
 
 static bool may_repeat(int64_t began_us)
