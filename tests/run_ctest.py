@@ -22,7 +22,7 @@ def run_ctest(build_dir, arguments, junit_path):
     environment.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
     command = ["ctest", "--test-dir", build_dir, "--output-junit", junit_path,
                "--timeout", str(SECONDS_MAX), "--no-tests=error",
-               "-j", str(os.cpu_count() or 1),
+               "-j", str((os.cpu_count() or 1) + 1),  # some only wait
                "--test-output-size-passed", str(OUTPUT_BYTES_MAX),
                "--test-output-size-failed", str(OUTPUT_BYTES_MAX)]
     return subprocess.run(command + arguments, env=environment, check=False,

@@ -15,7 +15,7 @@
  * stage. The engine stage is the caller's thread; a watchdog looks at its steps. Every input
  * that was taken gets exactly one result line, or, when the worker is stopped before its turn,
  * stays unanswered and unsettled for the next start. An input that the store has an answer for
- * is never computed again.
+ * when it is taken is not computed again.
  */
 #ifndef SHEAF_PIPELINE_H
 #define SHEAF_PIPELINE_H

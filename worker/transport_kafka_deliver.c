@@ -55,10 +55,19 @@ static int give(struct kafka_transport *t, const struct transport_output *output
     if (GUARD("store-first"))
         TRY(mark(t, outputs, b, ANSWER_OPEN, store_mark_offered, e));
     CRASH_POINT("offered");
-    TRY(send_burst(t, &origin, b, e));
+    const bool was_unsure = kafka_burst_is_unsure(t->burst);
+    const int rc = send_burst(t, &origin, b, e);
+    if (rc != 0) {
+        if (!kafka_burst_is_unsure(t->burst))
+            mark(t, outputs, b, ANSWER_OPEN, store_mark_withdrawn, NULL);
+        return rc;
+    }
     CRASH_POINT("marking");
     TRY(mark(t, outputs, b, ANSWER_GIVEN, store_mark_published, e));
-    TRY(mark(t, outputs, b, ANSWER_NOT_OURS, store_mark_superseded, e));
+    TRY(mark(t, outputs, b, ANSWER_DELAYED, store_mark_withdrawn, e));
+    /* Else it may be the one of ours that is visible: the group's offsets will tell. */
+    if (!was_unsure)
+        TRY(mark(t, outputs, b, ANSWER_NOT_OURS, store_mark_superseded, e));
     CRASH_POINT("marked");
     return 0;
 }

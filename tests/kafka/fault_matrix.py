@@ -359,7 +359,7 @@ def aborted_input(m, topic):
 
 def run_row(m, name):
     began = time.monotonic()
-    topic = f"{name.replace('_', '-')}-{os.getpid()}"
+    topic = f"{name.replace('_', '-')}-{os.getpid()}-{int(began)}"
     try:
         said = ROWS[name](m, topic)
         print(f"{name}: holds ({time.monotonic() - began:.0f} s): {said}", flush=True)

@@ -70,6 +70,9 @@ static void what_was_offered_and_is_settled_was_published(void **state)
                                           &made[6].job.source};
     assert_int_equal(store_mark_offered(s, offered, 3, NULL), 0);
     assert_string_equal(count(s), "0/0/8");
+    const struct job_source *taken_back[] = {&made[2].job.source};
+    assert_int_equal(store_mark_offered(s, taken_back, 1, NULL), 0);
+    assert_int_equal(store_mark_withdrawn(s, taken_back, 1, NULL), 0);
 
     const struct offset_bits settled = settled_of_group();
     struct store_reconciled done;

@@ -116,6 +116,11 @@ void kafka_burst_close(struct kafka_burst *b)
     free(b);
 }
 
+bool kafka_burst_is_unsure(const struct kafka_burst *b)
+{
+    return b->is_unsure;
+}
+
 /* ------------------------------------------------------------------ a transaction */
 
 /* rc is why, and in e already; what is found out now stands in its place only when no later

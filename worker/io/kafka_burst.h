@@ -54,6 +54,8 @@ enum kafka_answer_state {
  */
 int kafka_burst_open(const struct kafka_options *o, struct kafka_burst **out, struct err *e);
 void kafka_burst_close(struct kafka_burst *b); /* accepts NULL */
+/* Nobody has heard whether the last burst came true; the next call finds out. */
+bool kafka_burst_is_unsure(const struct kafka_burst *b);
 
 /*
  * 0: each answer is given, delayed or not ours. ERR_LIMIT: some are too large; call again with

@@ -79,6 +79,7 @@ int store_put(struct store *s, const char *run_id, const struct result *const *r
  * What becomes of stored answers on their way to a topic (store_publish.c):
  *
  *     stored --offered--> in a burst --published--> visible
+ *        <----withdrawn------/ (it was taken back)
  *        \                    |
  *         \------------------superseded: another worker's answer is visible
  *
@@ -86,6 +87,8 @@ int store_put(struct store *s, const char *run_id, const struct result *const *r
  */
 int store_mark_offered(struct store *s, const struct job_source *const *sources, size_t n,
                        struct err *e);
+int store_mark_withdrawn(struct store *s, const struct job_source *const *sources, size_t n,
+                         struct err *e);
 int store_mark_published(struct store *s, const struct job_source *const *sources, size_t n,
                          struct err *e);
 int store_mark_superseded(struct store *s, const struct job_source *const *sources, size_t n,

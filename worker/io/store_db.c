@@ -108,6 +108,8 @@ static const char *const texts[STORE_SQL_COUNT] = {
                         "WHERE job_id = ?1 AND published_at IS NULL",
     [SQL_OUTBOX_OFFER] = "UPDATE outbox SET offered_at = ?2 "
                          "WHERE job_id = ?1 AND published_at IS NULL",
+    [SQL_OUTBOX_WITHDRAW] = "UPDATE outbox SET offered_at = NULL "
+                            "WHERE job_id = ?1 AND ?2 IS NOT NULL AND published_at IS NULL",
     [SQL_OUTBOX_SUPERSEDE] = "UPDATE outbox SET superseded_at = ?2 "
                              "WHERE job_id = ?1 AND published_at IS NULL",
     [SQL_OUTBOX_OPEN] = "SELECT j.job_id, j.offset, b.offered_at IS NOT NULL FROM outbox b "

@@ -63,6 +63,12 @@ int store_mark_offered(struct store *s, const struct job_source *const *sources,
     return mark_in_one(s, SQL_OUTBOX_OFFER, sources, n, e);
 }
 
+int store_mark_withdrawn(struct store *s, const struct job_source *const *sources, size_t n,
+                         struct err *e)
+{
+    return mark_in_one(s, SQL_OUTBOX_WITHDRAW, sources, n, e);
+}
+
 int store_mark_published(struct store *s, const struct job_source *const *sources, size_t n,
                          struct err *e)
 {
