@@ -202,7 +202,7 @@ int result_headers_make(const struct result *r, const struct result_origin *orig
     if (!out->memory) {
         *out = (struct result_headers){0};
         buf_fini(&w.text);
-        return ERR_SET(e, ERR_NOMEM, "out of memory for the headers of a result");
+        return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory for the headers of a result");
     }
     for (size_t i = 0; i < out->n; i++)
         out->items[i].value = out->memory + w.starts[i];

@@ -77,7 +77,8 @@ int delayed_add(struct delayed *d, const struct transport_output *output, struct
     struct transport_output copy = {0};
     if (reserve_one(d) != 0 || output_copy(output, &copy) != 0) {
         output_fini(&copy);
-        return ERR_SET(e, ERR_NOMEM, "no memory for a result that waits for others");
+        return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY,
+                             "no memory for a result that waits for others");
     }
     size_t at = d->n;
     while (at > 0 && compare(copy.source, d->outputs[at - 1].source) < 0)

@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "crash_signals.h"
 #include "job_parse.h"
+#include "patience.h"
 #include "pipeline_int.h"
 #include "utf8.h"
 
@@ -27,6 +28,8 @@ static int take_custom_id(const struct transport_input *in, struct job *job, str
     job->has_custom_id = true;
     return 0;
 }
+
+enum { LOOK_UP_US_MAX = 60000000 };
 
 /* The bytes go with the job: a dead letter repeats them. */
 static void keep_record(const struct transport_input *in, struct job *job)
@@ -56,31 +59,62 @@ static int check_unique(struct pipeline *p, struct job *job, struct err *e)
     return 0;
 }
 
+/* What the store has of a job; one that is not published needs its error for a dead letter. */
+struct stored {
+    char *line; /* owned; NULL: nothing */
+    bool published;
+};
+
+static int look_up(struct pipeline *p, struct job *job, struct stored *out, struct err *e)
+{
+    struct store *store = p->o->store->store;
+    int rc = 0;
+    *out = (struct stored){0};
+    pthread_mutex_lock(&p->o->store->lock);
+    if (GUARD("lookup"))
+        rc = store_find(store, &job->source, job->payload_sha256, &out->line, &out->published,
+                        e);
+    if (rc == 0 && out->line && !out->published)
+        rc = store_find_error(store, &job->source, &job->error, e);
+    pthread_mutex_unlock(&p->o->store->lock);
+    if (rc != 0)
+        free(out->line);
+    return rc;
+}
+
+/* A disk may be in trouble for a moment; longer, and the group would miss us. */
+static int look_up_patiently(struct pipeline *p, struct job *job, struct stored *out,
+                             struct err *e)
+{
+    struct patience patience = patience_begin();
+    const int64_t ends_us = clock_mono_us() + LOOK_UP_US_MAX;
+    for (;;) {
+        struct err why = {0};
+        const int rc = look_up(p, job, out, &why);
+        if (rc == 0)
+            return 0;
+        if (atomic_load(&p->stop) || !patience_wait(&patience, &why, ends_us))
+            return ERR_SET_FLAGS(e, rc, why.flags, "%s", why.text);
+    }
+}
+
 /* True when the store had the answer: the job went on to delivery or is done with. */
 static int pass_known(struct pipeline *p, struct job *job, bool *known, struct err *e)
 {
-    char *line = NULL;
-    bool published = false;
+    struct stored stored;
     stages_lap(&p->intake_laps, STAGE_PARSE);
-    pthread_mutex_lock(&p->o->store->lock);
-    int rc = 0;
-    if (GUARD("lookup"))
-        rc = store_find(p->o->store->store, &job->source, job->payload_sha256, &line,
-                        &published, e);
-    if (rc == 0 && line && !published) /* its dead letter is to be made */
-        rc = store_find_error(p->o->store->store, &job->source, &job->error, e);
-    pthread_mutex_unlock(&p->o->store->lock);
+    const int rc = look_up_patiently(p, job, &stored, e);
     stages_lap(&p->intake_laps, STAGE_LOOKUP);
     TRY(rc);
-    *known = line != NULL;
+    *known = stored.line != NULL;
     if (!*known)
         return 0;
     atomic_fetch_add(&p->known, 1);
-    if (published) {
-        free(line);
-        line = NULL;
+    if (stored.published) {
+        free(stored.line);
+        stored.line = NULL;
     }
-    return pipeline_push_outcome(p, (struct outcome){.known = job, .line = line}, e);
+    return pipeline_push_outcome(p, (struct outcome){.known = job, .line = stored.line}, e);
 }
 
 static void set_admitted(struct job *job)
@@ -339,8 +373,10 @@ static void tend_until_delivered(struct pipeline *p)
 {
     struct err e = {0};
     while (p->o->transport->tend && !atomic_load(&p->delivered))
-        if (p->o->transport->tend(p->o->transport->ctx, &e) != 0)
+        if (p->o->transport->tend(p->o->transport->ctx, &e) != 0) {
+            log_warn("%s; the last results are delivered without", e.text);
             break;
+        }
 }
 
 void *pipeline_intake_main(void *arg)

@@ -114,7 +114,8 @@ int burst_plan_make(const struct kafka_partitions *ps, const struct kafka_answer
     if (n_max == 0)
         return 0;
     if (!(out->items = malloc(n_max * sizeof *out->items)))
-        return ERR_SET(e, ERR_NOMEM, "no memory for the offsets of %zu partitions", n_max);
+        return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY,
+                             "no memory for the offsets of %zu partitions", n_max);
     for (size_t i = 0; i < ps->n; i++)
         if (ps->items[i]->is_owned)
             add_partition(ps, ps->items[i], answers, n, states, out);

@@ -42,7 +42,7 @@ static int snapshot_locked(struct kafka_source *s, const struct kafka_answer *an
     if (!error)
         return 0;
     rd_kafka_error_destroy(error);
-    return ERR_SET(e, ERR_NOMEM, "no memory for the membership of the group");
+    return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory for the membership of the group");
 }
 
 int kafka_source_snapshot(struct kafka_source *s, const struct kafka_answer *answers, size_t n,

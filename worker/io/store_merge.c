@@ -42,12 +42,12 @@ static bool has_log(const char *path)
     struct buf name = {0};
     struct stat st;
     buf_printf(&name, "%s-wal", path);
-    const bool has = !buf_ok(&name) || (stat(buf_str(&name), &st) == 0 && st.st_size > 0);
+    const bool has = !buf_ok(&name) || stat(buf_str(&name), &st) == 0;
     buf_fini(&name);
     return has;
 }
 
-/* Without a log nobody writes, and SQLite leaves nothing beside the file. */
+/* Without a log, be it empty, nobody writes, and SQLite leaves nothing beside the file. */
 static char *make_uri(const char *path)
 {
     struct buf uri = {0};

@@ -90,7 +90,7 @@ static int grow(void **items, size_t n, size_t size, struct err *e)
         return 0;
     void *more = realloc(*items, (n ? 2 * n : 1) * size);
     if (!more)
-        return ERR_SET(e, ERR_NOMEM, "out of memory for the headers of a result");
+        return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory for the headers of a result");
     *items = more;
     return 0;
 }
