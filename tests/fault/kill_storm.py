@@ -26,7 +26,8 @@ AT_END = {"leave", "left"}
 
 
 def crash_points():
-    """Every name in the sources, so that none is forgotten."""
+    """Every name in the sources, so that none is forgotten; those of other commands than work
+    have an underscore."""
     names = set()
     for path in (rigs.ROOT / "worker").rglob("*.c"):
         if path.name != "fault.c":

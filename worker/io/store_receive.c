@@ -240,7 +240,7 @@ static int receive_all(struct store *s, const char *topic,
     }
     for (size_t i = 0; i < n_positions; i++)
         TRY(keep_position(s, topic, &positions[i], e));
-    CRASH_POINT("received");
+    CRASH_POINT("sink_received");
     return store_commit(s, e);
 }
 
