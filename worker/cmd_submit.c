@@ -10,6 +10,7 @@
 #include "lift.h"
 #include "prompt.h"
 #include "setup.h"
+#include "topic_roles.h"
 
 enum { SEND_BATCH = 256, SEND_BYTES = 16 << 20 };
 
@@ -245,7 +246,9 @@ static int run(struct cli *cli, struct err *e)
         return cli_exit_code(e);
     }
     s->cli = cli;
-    const int rc = open_and_submit(s, e);
+    int rc = topic_roles_check(&cli->settings, NULL, e);
+    if (rc == 0)
+        rc = open_and_submit(s, e);
     if (rc == 0 && !cli->quiet)
         say_totals(s);
     kafka_sink_close(s->sink);

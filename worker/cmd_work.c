@@ -11,6 +11,7 @@
 #include "io/queue_kafka.h"
 #include "setup.h"
 #include "signals.h"
+#include "topic_roles.h"
 
 static void default_run_id(const struct settings *s, char *out, size_t capacity)
 {
@@ -61,12 +62,13 @@ static struct kafka_options kafka_options_of(const struct settings *s)
 }
 
 /* Where jobs go that got no answer; off: nowhere. topic is storage. */
-static int choose_dead_letters(const struct settings *s, const struct setup *setup,
-                               struct dlq_topic *topic, struct dead_letters *out, struct err *e)
+static int choose_dead_letters(const struct settings *s, struct dlq_topic *topic,
+                               struct dead_letters *out, struct err *e)
 {
-    *out = (struct dead_letters){.group = s->group, .worker = setup->worker_id};
+    *out = (struct dead_letters){.group = s->group};
     TRY(dead_letter_parse_headers(s->dlq_headers, &out->headers, e));
     TRY(dlq_topic_find(s, topic, e));
+    TRY(topic_roles_check(s, topic->name, e));
     out->topic = topic->name[0] ? topic->name : NULL;
     return 0;
 }
@@ -77,13 +79,16 @@ static int run(struct cli *cli, struct err *e)
     signals_install();
     char run_id[JOB_ID_BYTES_MAX + 1];
     default_run_id(s, run_id, sizeof run_id);
+    struct dlq_topic letters_topic;
+    struct dead_letters letters;
+    if (choose_dead_letters(s, &letters_topic, &letters, e) != 0)
+        return cli_exit_code(e);
     struct setup setup;
     if (setup_open(&setup, s, *s->db ? s->db : "sheaf.db", run_id, cli->quiet, e) != 0)
         return cli_exit_code(e);
     struct kafka_options options = kafka_options_of(s);
     char transactional_id[TRANSACTIONAL_ID_BYTES];
-    struct dlq_topic letters_topic;
-    struct dead_letters letters;
+    letters.worker = setup.worker_id;
     struct transport transport;
     struct pipeline_totals totals;
     int code;
@@ -91,8 +96,6 @@ static int run(struct cli *cli, struct err *e)
     if (rc == 0)
         rc =
             name_producer(s, setup.store.store, transactional_id, &options.transactional_id, e);
-    if (rc == 0)
-        rc = choose_dead_letters(s, &setup, &letters_topic, &letters, e);
     if (rc == 0)
         rc = transport_open_kafka(&options, &letters, cli->exit_when_empty, &setup.store,
                                   &transport, e);

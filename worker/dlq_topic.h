@@ -8,7 +8,7 @@
 struct dlq_topic {
     char name[TOPIC_NAME_BYTES_MAX + 1]; /* "": there is none (dead_letters=off) */
 };
-/* ERR_CONFIG when no topic can have that name. */
+/* ERR_CONFIG when no topic can have that name, or when it is the jobs' own. */
 int dlq_topic_find(const struct settings *s, struct dlq_topic *out, struct err *e);
 
 #endif

@@ -97,3 +97,27 @@ it 'exits 69 when no broker answers'
 run timeout 60 "$SHEAF" submit one.jsonl -b 127.0.0.1:1 -t t
 code_is 69
 err_has '127\.0\.0\.1:1'
+
+for roles in '--results-topic j' '--dead-letters j' '--documents-topic j' '--dead-letters r' \
+    '--documents-topic r' '--documents-topic j.dlq'; do
+    it "refuses to work with one topic in two roles: $roles"
+    # shellcheck disable=SC2086
+    run sheaf work -b 127.0.0.1:1 --model none.gguf -t j --results-topic r $roles
+    code_is 78
+    err_has 'are both (j|r|j.dlq):'
+done
+
+it 'works with topics that are four'
+run sheaf work -b 127.0.0.1:1 --model none.gguf -t j --results-topic r
+code_is 66
+err_has 'none.gguf: cannot be opened'
+
+it 'submits no jobs to the topic of the results'
+run sheaf submit jobs.jsonl -b 127.0.0.1:1 -t j --results-topic j
+code_is 78
+err_has 'topic and results_topic are both j:'
+
+it 'sends no dead letters again that are their own jobs'
+run sheaf dlq redrive --all -b 127.0.0.1:1 -t j --dead-letters j
+code_is 78
+err_has 'dead_letters and topic are both j:'

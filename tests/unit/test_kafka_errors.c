@@ -102,7 +102,7 @@ static const struct row {
     {E(GROUP_AUTHORIZATION_FAILED), "iipPPppIPPiippp"},
     {E(CLUSTER_AUTHORIZATION_FAILED), "PPppppPippiippp"},
     {E(TRANSACTIONAL_ID_AUTHORIZATION_FAILED), "PPPPPPpippiippp"},
-    {E(MSG_SIZE_TOO_LARGE), "iirrrrLiiiiiii."},
+    {E(MSG_SIZE_TOO_LARGE), "iirrrrIiiiiiii."},
     {E(OFFSET_METADATA_TOO_LARGE), "iirrRrriiiiiii."},
     {E(ILLEGAL_GENERATION), "iirrRrriiiiIii."},
     {E(UNKNOWN_MEMBER_ID), "iirrRrriiiiIii."},

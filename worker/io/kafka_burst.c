@@ -19,6 +19,7 @@ struct kafka_burst {
     char *id;
     bool is_unsure;       /* whether the last commit was carried out */
     bool is_text_refused; /* beside an offset, by the last burst's broker */
+    bool sends_singly;    /* since a batch was refused for its size, until a burst is given */
     int64_t fenced_us;    /* when last; 0: never */
     struct kafka_error_log error_log;
 };
@@ -219,10 +220,13 @@ static int pack(const struct kafka_answer *answers, size_t n,
     return 0;
 }
 
-/* The first that failed, or 0; those that are too large are marked. */
+/* The first that failed, or 0; those that are too large are marked, and are what is to be said:
+ * the transaction has failed with them, so that other messages are thrown away or refused. */
 static int read_reports(struct parcel *p, enum kafka_answer_state *states, struct err *e)
 {
-    int rc = 0, rc_limit = 0;
+    int rc = 0;
+    bool is_limit = false;
+    struct err first = {0};
     for (size_t i = 0; i < p->n; i++) {
         struct err why = {0};
         const size_t at = p->answers[i];
@@ -233,14 +237,22 @@ static int read_reports(struct parcel *p, enum kafka_answer_state *states, struc
         if (code == ERR_LIMIT) {
             if (states[at] == ANSWER_OPEN)
                 states[at] = is_letter ? ANSWER_LETTER_TOO_LARGE : ANSWER_TOO_LARGE;
-            rc_limit = code;
+            is_limit = true;
         } else if (code != 0 && rc == 0) {
-            rc = ERR_SET_FLAGS(e, code, why.flags, "%s", why.text);
+            rc = code;
+            first = why;
         }
     }
-    if (rc == 0 && rc_limit != 0)
-        rc = ERR_SET(e, ERR_LIMIT, "a result is too large for its topic");
-    return rc;
+    if (is_limit && (first.flags & ERR_RETRY || rc == 0))
+        return ERR_SET(e, ERR_LIMIT, "a result is too large for its topic");
+    return rc == 0 ? 0 : ERR_SET_FLAGS(e, rc, first.flags, "%s", first.text);
+}
+
+/* Each waits for the one before it. */
+static void produce_singly(struct kafka_burst *b, struct parcel *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        kafka_produce_all(b->rk, &p->messages[i], 1, &p->reports[i]);
 }
 
 static int produce(struct kafka_burst *b, const struct kafka_answer *answers, size_t n,
@@ -249,7 +261,10 @@ static int produce(struct kafka_burst *b, const struct kafka_answer *answers, si
     struct parcel p;
     int rc = pack(answers, n, states, &p, e);
     if (rc == 0) {
-        kafka_produce_all(b->rk, p.messages, p.n, p.reports);
+        if (b->sends_singly)
+            produce_singly(b, &p);
+        else
+            kafka_produce_all(b->rk, p.messages, p.n, p.reports);
         rc = read_reports(&p, states, e);
     }
     *is_purged = p.is_purged;
@@ -258,13 +273,14 @@ static int produce(struct kafka_burst *b, const struct kafka_answer *answers, si
 }
 
 /* rc is why nothing could be produced. Of messages that were thrown away that says nothing: the
- * transaction has failed, and any further call of it tells the cause. */
+ * transaction has failed, and any further call of it tells the cause, when it is not known. */
 static int end_unproduced(struct kafka_burst *b, const struct kafka_snapshot *snapshot,
                           bool is_purged, int rc, struct err *e)
 {
     rd_kafka_error_t *error =
-        is_purged ? kafka_produce_send_offsets(b->rk, snapshot->offsets, snapshot->member)
-                  : NULL;
+        is_purged && rc != ERR_LIMIT
+            ? kafka_produce_send_offsets(b->rk, snapshot->offsets, snapshot->member)
+            : NULL;
     if (error && (rd_kafka_error_txn_requires_abort(error) || rd_kafka_error_is_fatal(error))) {
         err_clear(e);
         return end_badly(b, error, "sending results", e);
@@ -272,6 +288,9 @@ static int end_unproduced(struct kafka_burst *b, const struct kafka_snapshot *sn
     if (error)
         rd_kafka_error_destroy(error);
     take_back(b, &rc, e);
+    /* Refused messages have used up sequence numbers that the broker never saw. */
+    if (rc == ERR_LIMIT && GUARD("sequences"))
+        drop_producer(b);
     return rc;
 }
 
@@ -362,6 +381,12 @@ int kafka_burst_send(struct kafka_burst *b, struct kafka_source *source,
         const int rc = send_once(b, source, answers, n, states, &why);
         if (rc != 0 && b->is_text_refused)
             continue;
+        /* Brokers measure what the producer packs together, not each message. */
+        if (rc == ERR_LIMIT && !b->sends_singly && GUARD("size-singly")) {
+            b->sends_singly = true;
+            continue;
+        }
+        b->sends_singly = rc == ERR_LIMIT && b->sends_singly;
         return rc == 0 ? 0 : ERR_SET_FLAGS(e, rc, why.flags, "%s", why.text);
     }
 }
