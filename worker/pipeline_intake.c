@@ -10,12 +10,25 @@
 #include "crash_signals.h"
 #include "job_parse.h"
 #include "pipeline_int.h"
+#include "utf8.h"
 
-/* An id beside the bytes that is too long is none. */
+/* As one that comes in a line: it goes into a line, where other bytes would become others. */
+static bool is_id(const char *text)
+{
+    size_t length = strlen(text);
+    bool is_valid = length > 0 && length <= JOB_ID_BYTES_MAX;
+    while (is_valid && length > 0) {
+        const size_t n = utf8_measure_char(text, length, &is_valid);
+        text += n;
+        length -= n;
+    }
+    return is_valid;
+}
+
+/* An id beside the bytes that is too long or no UTF-8 is none. */
 static int take_custom_id(const struct transport_input *in, struct job *job, struct err *e)
 {
-    if (job->has_custom_id || !in->custom_id || !*in->custom_id ||
-        strlen(in->custom_id) > JOB_ID_BYTES_MAX)
+    if (job->has_custom_id || !in->custom_id || !is_id(in->custom_id))
         return 0;
     char *id = strdup(in->custom_id);
     if (!id)

@@ -34,7 +34,8 @@ def send(broker, topic, key, value, *headers):
 def read(broker, topic):
     """What a reader of committed records sees."""
     done = subprocess.run(["kcat", "-C", "-q", "-e", "-J", "-b", broker, "-t", topic],
-                          check=True, capture_output=True, text=True, timeout=60)
+                          check=True, capture_output=True, text=True, errors="replace",
+                          timeout=60)
     records = [json.loads(line) for line in done.stdout.splitlines()]
     for record in records:
         pairs = record.get("headers") or []
@@ -95,17 +96,26 @@ def main():
     say("a result goes on with its job's trace",
         torn_result[0]["headers"]["traceparent"] == TRACE, torn_result)
 
+    send(broker, topic, "k4", "not {json", "custom_id=b\udcff")
+    work(topic)
+    named = [json.loads(r["payload"])["custom_id"] for r in read(broker, f"{topic}.results")]
+    say("an id that is no text is none", sum(n.startswith(f"{topic}-") for n in named) == 2,
+        named)
+    say("and leaves a database that is whole", subprocess.run(
+        [sheaf, "db", "check", f"{topic}.db"], check=False, capture_output=True).returncode
+        == 0)
+
     say("nothing is left to do", work(topic) in (0, 1))
-    say("and no letter is written twice", len(read(broker, f"{topic}.dlq")) == 3)
+    say("and no letter is written twice", len(read(broker, f"{topic}.dlq")) == 4)
 
     work("plain", "--dead-letters", f"{topic}.plain", "--delivery", "at-least-once",
          "--dlq-headers", "connect")
     plain = read(broker, f"{topic}.plain")
     say("at-least-once writes them too, with the headers that it is asked for",
         sorted(letter["headers"]["__connect.errors.exception.class.name"] for letter in plain)
-        == sorted(errors.values()), plain)
+        == sorted([*errors.values(), "invalid_json_line"]), plain)
     work("none", "--dead-letters", "off")
-    say("off writes none", len(read(broker, f"{topic}.dlq")) == 3)
+    say("off writes none", len(read(broker, f"{topic}.dlq")) == 4)
 
 
 if __name__ == "__main__":
