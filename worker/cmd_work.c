@@ -61,6 +61,18 @@ static struct kafka_options kafka_options_of(const struct settings *s)
     };
 }
 
+/* librdkafka takes no membership with others into a transaction. */
+static int check_group(const struct settings *s, struct err *e)
+{
+    for (const char *c = s->group; strcmp(s->delivery, "exactly-once") == 0 && *c; c++)
+        if (*c < ' ' || *c > '~')
+            return ERR_SET(e, ERR_CONFIG,
+                           "group=%s has other characters than ASCII letters, digits and "
+                           "signs, which exactly-once delivery cannot have",
+                           s->group);
+    return 0;
+}
+
 /* Where jobs go that got no answer; off: nowhere. topic is storage. */
 static int choose_dead_letters(const struct settings *s, struct dlq_topic *topic,
                                struct dead_letters *out, struct err *e)
@@ -81,7 +93,7 @@ static int run(struct cli *cli, struct err *e)
     default_run_id(s, run_id, sizeof run_id);
     struct dlq_topic letters_topic;
     struct dead_letters letters;
-    if (choose_dead_letters(s, &letters_topic, &letters, e) != 0)
+    if (check_group(s, e) != 0 || choose_dead_letters(s, &letters_topic, &letters, e) != 0)
         return cli_exit_code(e);
     struct setup setup;
     if (setup_open(&setup, s, *s->db ? s->db : "sheaf.db", run_id, cli->quiet, e) != 0)

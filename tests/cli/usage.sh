@@ -121,3 +121,10 @@ it 'sends no dead letters again that are their own jobs'
 run sheaf dlq redrive --all -b 127.0.0.1:1 -t j --dead-letters j
 code_is 78
 err_has 'dead_letters and topic are both j:'
+
+it 'refuses a group that no transaction takes, before anything is read'
+run sheaf work -b 127.0.0.1:1 --model none.gguf -G 'nächtlich'
+code_is 78
+err_has 'group=nächtlich has other characters'
+run sheaf work -b 127.0.0.1:1 --model none.gguf -G 'nightly of ~today'
+code_is 66

@@ -41,8 +41,10 @@ static int snapshot_locked(struct kafka_source *s, const struct kafka_answer *an
         rd_kafka_consumer_group_metadata_read(&out->member, s->member, s->member_bytes);
     if (!error)
         return 0;
+    const int rc = ERR_SET(e, ERR_CONFIG, "the membership of the group cannot be used: %s",
+                           rd_kafka_error_string(error));
     rd_kafka_error_destroy(error);
-    return ERR_SET_FLAGS(e, ERR_NOMEM, ERR_RETRY, "no memory for the membership of the group");
+    return rc;
 }
 
 int kafka_source_snapshot(struct kafka_source *s, const struct kafka_answer *answers, size_t n,
