@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "io/store_result_headers.h"
 
@@ -92,7 +93,8 @@ static int make_result(const struct kafka_batch_origin *origin,
                                   .value_length = o->line ? strlen(o->line) : 0,
                                   .custom_id = o->custom_id,
                                   .headers = item->headers};
-    return o->line ? make_headers(origin, o, item, &out->n_headers, e) : 0;
+    return o->line && GUARD("store-first") ? make_headers(origin, o, item, &out->n_headers, e)
+                                           : 0;
 }
 
 int kafka_batch_make(const struct kafka_batch_origin *origin,
