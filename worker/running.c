@@ -64,17 +64,18 @@ static int map_file(struct running *r, struct err *e)
     unlink(r->path);
     const int fd = open(r->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return ERR_SET(e, ERR_IO, "cannot create %s: %s", r->path, strerror(errno));
+        return ERR_SET(e, ERR_IO, "cannot create %s: %s%s", r->path, strerror(errno),
+                       err_advice(errno));
     const int why = posix_fallocate(fd, 0, (off_t)r->bytes);
     void *at =
         why == 0 ? mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-    const int rc = at != MAP_FAILED ? 0
-                                    : ERR_SET(e, ERR_IO, "cannot map %s: %s", r->path,
-                                              strerror(why ? why : errno));
+    const int cause = why ? why : errno;
     close(fd);
-    if (rc == 0)
-        r->header = at;
-    return rc;
+    if (at == MAP_FAILED)
+        return ERR_SET(e, ERR_IO, "cannot map %s: %s%s", r->path, strerror(cause),
+                       err_advice(cause));
+    r->header = at;
+    return 0;
 }
 
 int running_open(const char *db_path, size_t n_engine, struct running **out, struct err *e)
@@ -218,6 +219,11 @@ static int take_names(struct running_last *last, const void *bytes, size_t lengt
     return 0;
 }
 
+static int cannot_read(const char *path, struct err *e)
+{
+    return ERR_SET(e, ERR_IO, "cannot read %s: %s%s", path, strerror(errno), err_advice(errno));
+}
+
 static int read_file(const char *path, void *bytes, size_t capacity, size_t *length,
                      struct err *e)
 {
@@ -226,13 +232,13 @@ static int read_file(const char *path, void *bytes, size_t capacity, size_t *len
     if (fd < 0 && errno == ENOENT)
         return 0;
     if (fd < 0)
-        return ERR_SET(e, ERR_IO, "cannot read %s: %s", path, strerror(errno));
+        return cannot_read(path, e);
     ssize_t n = 1;
     while (n > 0 && *length < capacity) {
         n = read(fd, (char *)bytes + *length, capacity - *length);
         *length += n > 0 ? (size_t)n : 0;
     }
-    const int rc = n < 0 ? ERR_SET(e, ERR_IO, "cannot read %s: %s", path, strerror(errno)) : 0;
+    const int rc = n < 0 ? cannot_read(path, e) : 0;
     close(fd);
     return rc;
 }
