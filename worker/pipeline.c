@@ -347,7 +347,7 @@ static int run_stages(struct pipeline *p, struct err *e)
     while (sem_wait(&p->intake_ended) != 0) /* else what it still passes on is lost */
         ;
     queue_shut(p->outcomes);
-    pthread_join(delivery, NULL);
+    pipeline_await_delivery(p, delivery);
     atomic_store(&p->delivered, true);
     pthread_join(intake, NULL);
     if (p->failure.code != 0)
@@ -385,6 +385,8 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
     stages_begin(&p.engine_laps, p.stage_us, o->began_us);
     if (rc == 0)
         rc = watchdog_open(o->watchdog_us, on_stall, &p, &p.watchdog, e);
+    if (rc == 0)
+        rc = pipeline_watch_delivery(&p, e);
     if (rc == 0) {
         rc = run_stages(&p, e);
         free_leftovers(&p);
@@ -401,6 +403,7 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
     };
     memcpy(totals->stage_us, p.stage_us, sizeof totals->stage_us);
     watchdog_close(p.watchdog);
+    watchdog_close(p.delivery_watchdog);
     readahead_close(p.window);
     queue_close(p.admitted);
     queue_close(p.outcomes);

@@ -1,13 +1,24 @@
 /* The stage of the outcomes: result -> line -> database -> output. */
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "crash_signals.h"
 #include "patience.h"
 #include "pipeline_int.h"
+#include "signals.h"
+
+enum {
+    DELIVER_US_MAX = 180000000, /* of one batch */
+    DRAIN_GRACE_US = 10000000,  /* for the last results */
+    ABANDON_LOOKS = 2,          /* seconds, likewise, after a second signal */
+};
 
 /* Until it works, or a stopping worker's time is over. */
 static int with_patience(struct pipeline *p,
@@ -119,9 +130,64 @@ static int deliver_batch(struct pipeline *p, void *ctx, struct err *e)
 {
     const struct batch *batch = ctx;
     struct transport_output outputs[TRANSPORT_BATCH_MAX];
-    for (size_t i = 0; i < batch->n; i++)
+    for (size_t i = 0; i < batch->n; i++) {
         outputs[i] = output_of(batch->items[i]);
-    return p->o->transport->deliver(p->o->transport->ctx, outputs, batch->n, e);
+        (void)FAULT_AT("deliver", outputs[i].line,
+                       outputs[i].line ? strlen(outputs[i].line) : 0);
+    }
+    watchdog_enter(p->delivery_watchdog);
+    const int rc = p->o->transport->deliver(p->o->transport->ctx, outputs, batch->n, e);
+    watchdog_leave(p->delivery_watchdog);
+    return rc;
+}
+
+/* Nothing is lost with the process: what is stored is delivered by the next start. */
+static void abandon(const char *why)
+{
+    log_error("%s: this worker ends, and its next start delivers what is left", why);
+    _exit(EX_TEMPFAIL);
+}
+
+/* Thread: the watchdog's. librdkafka may wait for an answer that never comes, longer than it
+ * was told to. */
+static void on_stall(void *ctx)
+{
+    (void)ctx;
+    abandon("results could not be delivered for three minutes");
+}
+
+int pipeline_watch_delivery(struct pipeline *p, struct err *e)
+{
+    return watchdog_open(DELIVER_US_MAX, on_stall, NULL, &p->delivery_watchdog, e);
+}
+
+static bool has_ended(pthread_t thread)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    return pthread_timedjoin_np(thread, NULL, &until) == 0;
+}
+
+/* A signal that came when nothing was left to compute. */
+static void obey_signal(struct pipeline *p)
+{
+    if (signals_received() == 0 || atomic_load(&p->drain_ends_us) != 0)
+        return;
+    atomic_store(&p->drain_ends_us, clock_mono_us() + p->o->drain_us);
+    log_warn("stopping: the last results are being delivered; once more stops at once");
+}
+
+void pipeline_await_delivery(struct pipeline *p, pthread_t delivery)
+{
+    for (int looks = 0; !has_ended(delivery);) {
+        obey_signal(p);
+        const int64_t drain_ends_us = atomic_load(&p->drain_ends_us);
+        if (signals_received() > 1 && ++looks >= ABANDON_LOOKS)
+            abandon("stopped while results were being delivered");
+        if (drain_ends_us != 0 && clock_mono_us() > drain_ends_us + DRAIN_GRACE_US)
+            abandon("results could not be delivered before the end of the drain");
+    }
 }
 
 static void count_batch(struct pipeline *p, const struct batch *batch)

@@ -37,7 +37,7 @@ struct pipeline {
     struct retry engine_retry; /* thread: engine, these three */
     struct alone alone;
     struct in_work in_work;
-    struct watchdog *watchdog;
+    struct watchdog *watchdog, *delivery_watchdog;
     _Atomic bool stop; /* intake takes nothing more */
     _Atomic bool input_ended;
     sem_t intake_ended; /* posted when intake passes on nothing more */
@@ -81,5 +81,10 @@ void pipeline_check_deadline(struct job *job, int64_t now_wall_us);
 /* The threads; arg is the pipeline. */
 void *pipeline_intake_main(void *arg);
 void *pipeline_delivery_main(void *arg);
+/* Ends the process when one batch takes too long; the watchdog is the pipeline's to close. */
+int pipeline_watch_delivery(struct pipeline *p, struct err *e);
+/* Joins the thread; of a worker that was told to stop it ends the process when that takes too
+ * long: results are stored, and the next start delivers them. */
+void pipeline_await_delivery(struct pipeline *p, pthread_t delivery);
 
 #endif

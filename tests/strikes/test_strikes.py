@@ -286,6 +286,22 @@ class Strikes(StrikesCase):
         self.assertEqual(run.start(), 0)
         self.assertEqual(said(run.results()), undisturbed(300))
 
+    def test_a_delivery_that_hangs_does_not_outlive_the_drain(self):
+        for signals in (1, 2):
+            with self.subTest(signals=signals):
+                run = Run()
+                process = run.begin(f"deliver:{BAD}:hang", None, "--drain-timeout-s",
+                                    "1" if signals == 1 else "240")
+                run.wait_for("context 512")
+                for i in range(signals):
+                    process.send_signal(signal.SIGTERM)
+                    if i == 0:
+                        run.wait_for("once more")
+                self.assertEqual(process.wait(PATIENCE_S), 75)
+                self.assertIn("its next start delivers what is left", run.log())
+                self.assertEqual(run.start(), 0)
+                self.assertEqual(said(run.results()), undisturbed())
+
     def test_a_sigterm_leaves_what_waits_for_its_next_attempt(self):
         for at in ("tokenize", "submit"):
             with self.subTest(at):
