@@ -95,6 +95,14 @@ class Run:
             assert time.monotonic() < end, f"no {text} in {self.log()}"
             time.sleep(0.02)
 
+    def wait_stored(self, custom_id):
+        """The next thing is its delivery."""
+        self.wait_for("context 512")
+        end = time.monotonic() + PATIENCE_S
+        while not self.rows(f"SELECT 1 FROM jobs WHERE custom_id = '{custom_id}'"):
+            assert time.monotonic() < end, f"{custom_id} is not stored"
+            time.sleep(0.02)
+
 
 class TopicRun(Run):
     """The same jobs in a topic; the results are those that a reader of the results sees."""
@@ -292,7 +300,7 @@ class Strikes(StrikesCase):
                 run = Run()
                 process = run.begin(f"deliver:{BAD}:hang", None, "--drain-timeout-s",
                                     "1" if signals == 1 else "240")
-                run.wait_for("context 512")
+                run.wait_stored(BAD)
                 for i in range(signals):
                     process.send_signal(signal.SIGTERM)
                     if i == 0:
