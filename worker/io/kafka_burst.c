@@ -288,8 +288,10 @@ static int end_unproduced(struct kafka_burst *b, const struct kafka_snapshot *sn
     if (error)
         rd_kafka_error_destroy(error);
     take_back(b, &rc, e);
-    /* Refused messages have used up sequence numbers that the broker never saw. */
-    if (rc == ERR_LIMIT && GUARD("sequences"))
+    /* Refused messages have used up sequence numbers that the broker never saw; and those that
+     * timed out may be appended yet: only another epoch keeps them out of the next transaction.
+     */
+    if (rc != ERR_LIMIT || GUARD("sequences"))
         drop_producer(b);
     return rc;
 }
