@@ -3,6 +3,7 @@
 #define SHEAF_TEST_STORE_MAKE_H
 
 #include <dirent.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,19 @@ static inline int put_made(struct store *s, const char *run_id, struct made *m, 
     const struct result *results[] = {&m->result};
     const char *lines[] = {m->line};
     return store_put(s, run_id, results, lines, 1, e);
+}
+
+/* The integer that a query of one row and column gives; -1: no row. */
+static inline int64_t ask_s64(struct store *s, const char *sql)
+{
+    sqlite3_stmt *st = NULL;
+    int64_t n = -1;
+    if (sqlite3_prepare_v2(store_handle(s), sql, -1, &st, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(store_handle(s)));
+    if (sqlite3_step(st) == SQLITE_ROW)
+        n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return n;
 }
 
 /* A folder of its own for each test; *state is its path. */

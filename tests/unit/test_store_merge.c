@@ -27,18 +27,6 @@ static struct store *open_run(const char *path, const struct store_run *run)
     return s;
 }
 
-static int64_t count(struct store *s, const char *sql)
-{
-    sqlite3_stmt *st = NULL;
-    int64_t n = -1;
-    if (sqlite3_prepare_v2(store_handle(s), sql, -1, &st, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(store_handle(s)));
-    if (sqlite3_step(st) == SQLITE_ROW)
-        n = sqlite3_column_int64(st, 0);
-    sqlite3_finalize(st);
-    return n;
-}
-
 static void run_sql(struct store *s, const char *sql)
 {
     if (sqlite3_exec(store_handle(s), sql, NULL, NULL, NULL) != SQLITE_OK)
@@ -151,22 +139,22 @@ static void each_job_is_there_once_and_the_published_answer_stays(void **state)
     assert_int_equal(counts.added, 4);    /* 27..30 */
     assert_int_equal(counts.replaced, 4); /* 23..26 */
     assert_int_equal(counts.kept, 7);     /* 16..22 */
-    assert_int_equal(count(out, "SELECT count(*) FROM jobs"), 30);
-    assert_int_equal(count(out, "SELECT count(DISTINCT offset) FROM jobs"), 30);
-    assert_int_equal(count(out, "SELECT count(*) FROM jobs WHERE worker_id = 'a'"), 22);
-    assert_int_equal(count(out, "SELECT count(*) FROM jobs JOIN outbox USING (job_id) "
-                                "WHERE worker_id = 'b' AND offset >= 23 AND line LIKE "
-                                "'%\"by\":\"b\"%' AND published_at IS NOT NULL"),
+    assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs"), 30);
+    assert_int_equal(ask_s64(out, "SELECT count(DISTINCT offset) FROM jobs"), 30);
+    assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs WHERE worker_id = 'a'"), 22);
+    assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs JOIN outbox USING (job_id) "
+                                  "WHERE worker_id = 'b' AND offset >= 23 AND line LIKE "
+                                  "'%\"by\":\"b\"%' AND published_at IS NOT NULL"),
                      8);
-    assert_int_equal(count(out, "SELECT count(*) FROM outputs"), 30);
-    assert_int_equal(count(out, "SELECT count(*) FROM job_documents"), 30);
-    assert_int_equal(count(out, "SELECT unpublished FROM v_runs"), 2);
+    assert_int_equal(ask_s64(out, "SELECT count(*) FROM outputs"), 30);
+    assert_int_equal(ask_s64(out, "SELECT count(*) FROM job_documents"), 30);
+    assert_int_equal(ask_s64(out, "SELECT unpublished FROM v_runs"), 2);
     int64_t prompt_tokens = 0;
     for (int n = 1; n <= 30; n++)
         prompt_tokens += 100 + n;
-    assert_int_equal(count(out, "SELECT prompt_tokens FROM v_runs"), prompt_tokens);
-    assert_int_equal(count(out, "SELECT jobs FROM v_runs WHERE run_id = 'night' "
-                                "AND started_at = 1700000000"),
+    assert_int_equal(ask_s64(out, "SELECT prompt_tokens FROM v_runs"), prompt_tokens);
+    assert_int_equal(ask_s64(out, "SELECT jobs FROM v_runs WHERE run_id = 'night' "
+                                  "AND started_at = 1700000000"),
                      30);
     assert_int_equal(faults(out), 0);
     run_sql(out, "DELETE FROM outputs WHERE job_id = 3"); /* the check can fail */
@@ -195,9 +183,9 @@ static void merging_again_or_in_another_order_changes_nothing(void **state)
     merge_ok(out, path_in(state, "a.db"), &counts);
     digest(out, reversed);
     assert_string_not_equal(hex[0], reversed);
-    assert_int_equal(count(out, "SELECT count(*) FROM jobs"), 30);
-    assert_int_equal(count(out, "SELECT unpublished FROM v_runs"), 2);
-    assert_int_equal(count(out, "SELECT count(*) FROM jobs WHERE worker_id = 'a'"), 15);
+    assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs"), 30);
+    assert_int_equal(ask_s64(out, "SELECT unpublished FROM v_runs"), 2);
+    assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs WHERE worker_id = 'a'"), 15);
     assert_int_equal(faults(out), 0);
     store_close(out);
 }
@@ -266,12 +254,12 @@ static void other_payloads_at_one_place_become_history(void **state)
             merge_ok(out, path_in(state, order ? "a.db" : "b.db"), &counts);
             merge_ok(out, path_in(state, order ? "b.db" : "a.db"), &counts);
         }
-        assert_int_equal(count(out, "SELECT count(*) FROM jobs"), 2);
-        assert_int_equal(count(out, "SELECT count(*) FROM jobs WHERE is_current = 1 "
-                                    "AND worker_id = 'b'"),
+        assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs"), 2);
+        assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs WHERE is_current = 1 "
+                                      "AND worker_id = 'b'"),
                          1);
-        assert_int_equal(count(out, "SELECT count(*) FROM jobs WHERE is_current = 0 "
-                                    "AND worker_id = 'a'"),
+        assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs WHERE is_current = 0 "
+                                      "AND worker_id = 'a'"),
                          1);
         assert_int_equal(faults(out), 0);
         store_close(out);
@@ -297,8 +285,8 @@ static void a_job_that_a_sink_knows_in_part_is_the_same_job(void **state)
         struct store *out = open_out(state, order ? "1.db" : "0.db");
         merge_ok(out, path_in(state, order ? "sink.db" : "worker.db"), &counts);
         merge_ok(out, path_in(state, order ? "worker.db" : "sink.db"), &counts);
-        assert_int_equal(count(out, "SELECT count(*) FROM jobs"), 1);
-        assert_int_equal(count(out, "SELECT count(*) FROM jobs WHERE topic = 'jobs'"), 1);
+        assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs"), 1);
+        assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs WHERE topic = 'jobs'"), 1);
         store_close(out);
     }
 }
@@ -310,7 +298,7 @@ static void refused(struct store *out, const char *path, int code, const char *w
     assert_int_equal(store_merge(out, path, &counts, &e), code);
     if (!strstr(e.text, words))
         fail_msg("'%s' does not say '%s'", e.text, words);
-    assert_int_equal(count(out, "SELECT count(*) FROM jobs"), 0);
+    assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs"), 0);
     assert_int_equal(counts.added, 0);
 }
 
@@ -337,7 +325,7 @@ static void what_cannot_be_merged_leaves_nothing(void **state)
     struct err e = {0};
     assert_int_equal(store_merge(out, path_in(state, "c.db"), &counts, &e), ERR_STATE);
     assert_non_null(strstr(e.text, "run night is of model"));
-    assert_int_equal(count(out, "SELECT count(*) FROM jobs"), 15);
+    assert_int_equal(ask_s64(out, "SELECT count(*) FROM jobs"), 15);
     store_close(out);
 }
 

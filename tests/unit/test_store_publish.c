@@ -45,13 +45,8 @@ static const char *count(struct store *s)
 static int64_t ask_run(struct store *s, const char *column)
 {
     char sql[128];
-    sqlite3_stmt *st;
     snprintf(sql, sizeof sql, "SELECT %s FROM v_runs", column);
-    assert_int_equal(sqlite3_prepare_v2(store_handle(s), sql, -1, &st, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
-    const int64_t value = sqlite3_column_int64(st, 0);
-    sqlite3_finalize(st);
-    return value;
+    return ask_s64(s, sql);
 }
 
 /* 0, 1 and 2 are below the committed offset, 5 above it is settled too. */

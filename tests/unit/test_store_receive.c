@@ -26,18 +26,6 @@ static struct store *open_owner(const char *path)
     return s;
 }
 
-static int64_t count(struct store *s, const char *sql)
-{
-    sqlite3_stmt *st = NULL;
-    int64_t n = -1;
-    if (sqlite3_prepare_v2(store_handle(s), sql, -1, &st, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(store_handle(s)));
-    if (sqlite3_step(st) == SQLITE_ROW)
-        n = sqlite3_column_int64(st, 0);
-    sqlite3_finalize(st);
-    return n;
-}
-
 static void print_fault(void *ctx, const char *sentence)
 {
     (void)ctx;
@@ -158,9 +146,9 @@ static void nothing_differs(struct store *sink, const char *a, const char *b)
 {
     char sql[6000];
     snprintf(sql, sizeof sql, jobs_differ, a, a, a, b, b, b);
-    assert_int_equal(count(sink, sql), 0);
+    assert_int_equal(ask_s64(sink, sql), 0);
     snprintf(sql, sizeof sql, parts_differ, a, a, b, b, a, a, b, b);
-    assert_int_equal(count(sink, sql), 0);
+    assert_int_equal(ask_s64(sink, sql), 0);
 }
 
 static void a_sink_has_what_the_worker_has(void **state)
@@ -181,19 +169,19 @@ static void a_sink_has_what_the_worker_has(void **state)
     assert_int_equal(counts.stored, JOBS);
     snprintf(sql, sizeof sql, "ATTACH '%s' AS w", path_in(state, "worker.db"));
     assert_int_equal(sqlite3_exec(store_handle(sink), sql, NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(count(sink, "SELECT count(*) FROM main.jobs"), JOBS);
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM main.jobs"), JOBS);
     nothing_differs(sink, "main", "w");
     nothing_differs(sink, "w", "main");
-    assert_int_equal(count(sink, "SELECT count(*) FROM main.runs JOIN w.runs USING (run_id, "
-                                 "model, model_sha256, quant, kernels, version, started_at)"),
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM main.runs JOIN w.runs USING (run_id, "
+                                   "model, model_sha256, quant, kernels, version, started_at)"),
                      1);
-    assert_int_equal(count(sink, "SELECT count(*) FROM main.outbox WHERE published_at IS NULL"),
-                     0);
+    assert_int_equal(
+        ask_s64(sink, "SELECT count(*) FROM main.outbox WHERE published_at IS NULL"), 0);
     /* the comparison sees a difference */
     sqlite3_exec(store_handle(sink), "UPDATE main.jobs SET e2e_us = NULL WHERE job_id = 7",
                  NULL, NULL, NULL);
     snprintf(sql, sizeof sql, jobs_differ, "main", "main", "main", "w", "w", "w");
-    assert_int_equal(count(sink, sql), 1);
+    assert_int_equal(ask_s64(sink, sql), 1);
     sqlite3_exec(store_handle(sink), "DETACH w", NULL, NULL, NULL);
     is_whole(sink);
     store_close(sink);
@@ -214,7 +202,7 @@ static void the_same_result_counts_once(void **state)
         assert_int_equal(give(sink, line, &headers, offset, &counts), 0);
     assert_int_equal(counts.stored, 1);
     assert_int_equal(counts.repeated, 2);
-    assert_int_equal(count(sink, "SELECT next_offset FROM result_offsets"), 3);
+    assert_int_equal(ask_s64(sink, "SELECT next_offset FROM result_offsets"), 3);
 
     /* another answer to the same job takes its place */
     snprintf(m.text, sizeof m.text, "another answer");
@@ -223,9 +211,9 @@ static void the_same_result_counts_once(void **state)
     assert_int_equal(result_emit(&m.result, &other, &e), 0);
     assert_int_equal(give(sink, buf_str(&other), &headers, 3, &counts), 0);
     assert_int_equal(counts.replaced, 1);
-    assert_int_equal(count(sink, "SELECT count(*) FROM jobs"), 1);
-    assert_int_equal(count(sink, "SELECT count(*) FROM outputs WHERE text = 'another answer'"),
-                     1);
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM jobs"), 1);
+    assert_int_equal(
+        ask_s64(sink, "SELECT count(*) FROM outputs WHERE text = 'another answer'"), 1);
     is_whole(sink);
     buf_fini(&other);
     result_headers_fini(&headers);
@@ -250,15 +238,15 @@ static void a_line_without_headers_gives_way_to_one_with(void **state)
         assert_int_equal(give(sink, line, NULL, 10 * n + 1, &counts), 0);
         assert_int_equal(give(sink, line, &headers, 10 * n + 2, &counts), 0);
         assert_int_equal(give(sink, line, NULL, 10 * n + 3, &counts), 0);
-        assert_int_equal(count(sink, "SELECT count(*) FROM jobs"), n);
+        assert_int_equal(ask_s64(sink, "SELECT count(*) FROM jobs"), n);
         result_headers_fini(&headers);
         free(line);
     }
     assert_int_equal(counts.stored, 3);
     assert_int_equal(counts.repeated, 6);
     assert_int_equal(counts.replaced, 3);
-    assert_int_equal(count(sink, "SELECT count(*) FROM jobs WHERE topic = 'jobs' "
-                                 "AND run_id = 'night' AND payload_sha256 NOT GLOB '*0'"),
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM jobs WHERE topic = 'jobs' "
+                                   "AND run_id = 'night' AND payload_sha256 NOT GLOB '*0'"),
                      3);
     store_close(worker);
     store_close(sink);
@@ -288,9 +276,9 @@ static void another_job_at_an_old_place_is_another_job(void **state)
     assert_int_equal(store_put(worker, "morning", results, lines, 1, &e), 0);
     assert_int_equal(store_result_headers(worker, &m.job.source, NULL, &headers, &e), 0);
     assert_int_equal(give(sink, buf_str(&line), &headers, 2, &counts), 0);
-    assert_int_equal(count(sink, "SELECT count(*) FROM jobs"), 2);
-    assert_int_equal(count(sink, "SELECT count(*) FROM jobs WHERE is_current = 1 "
-                                 "AND run_id = 'morning'"),
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM jobs"), 2);
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM jobs WHERE is_current = 1 "
+                                   "AND run_id = 'morning'"),
                      1);
     is_whole(sink);
     result_headers_fini(&headers);
@@ -319,8 +307,8 @@ static void a_repeated_job_takes_the_place_of_its_failure(void **state)
     assert_int_equal(store_result_headers(worker, &again.job.source, "jobs/0/4", &headers, &e),
                      0);
     assert_int_equal(give(sink, line, &headers, 2, &counts), 0);
-    assert_int_equal(count(sink, "SELECT count(*) FROM jobs"), 1);
-    assert_int_equal(count(sink, "SELECT count(*) FROM jobs WHERE status = 'succeeded'"), 1);
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM jobs"), 1);
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM jobs WHERE status = 'succeeded'"), 1);
     result_headers_fini(&headers);
     free(line);
     store_close(worker);
@@ -344,14 +332,14 @@ static void a_position_is_kept_with_its_rows_or_not_at_all(void **state)
                      SQLITE_OK);
     assert_int_not_equal(give(sink, line, NULL, 4, &counts), 0);
     assert_int_equal(counts.stored, 0);
-    assert_int_equal(count(sink, "SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM "
-                                 "runs) + (SELECT count(*) FROM result_offsets)"),
+    assert_int_equal(ask_s64(sink, "SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM "
+                                   "runs) + (SELECT count(*) FROM result_offsets)"),
                      0);
     sqlite3_exec(store_handle(sink), "DROP TRIGGER full", NULL, NULL, NULL);
     assert_int_equal(give(sink, line, NULL, 4, &counts), 0);
     assert_int_equal(store_result_position(sink, "results", &position, &e), 0);
     assert_int_equal(position.next, 5);
-    assert_int_equal(count(sink, "SELECT count(*) FROM jobs"), 1);
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM jobs"), 1);
     store_close(sink);
 }
 
@@ -375,7 +363,7 @@ static void what_is_read_can_be_stored(void **state)
     struct receive_counts counts = {0};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         assert_int_equal(give(sink, lines[i], NULL, (int64_t)i, &counts), 0);
-    assert_int_equal(count(sink, "SELECT count(*) FROM jobs"), counts.stored);
+    assert_int_equal(ask_s64(sink, "SELECT count(*) FROM jobs"), counts.stored);
     assert_int_equal(counts.stored, sizeof lines / sizeof lines[0]);
     is_whole(sink);
     store_close(sink);
