@@ -176,10 +176,7 @@ def main():
     print("\n".join([*lines, f"{doubles} taken back, seen by a read_uncommitted reader; "
                      f"{found.n_begun_again} begun again by a process that had them in work"]))
     is_good = not any(texts for kind, texts in found.texts.items() if kind not in args.may)
-    if is_good:
-        rigs.drop_folder(rig)
-    else:
-        print(f"the history is in {rig.folder}")
+    rigs.end_history(rig, is_good)
     print(f"{n_jobs} jobs, {storm.n_kills} kills, {len(storm.points)} crash points x "
           f"{args.points}: {rigs.summary(found)}")
     sys.exit(0 if is_good else 1)

@@ -59,7 +59,8 @@ class Feeder:
 
     def __init__(self, broker, topic, path):
         self.command = ["kcat", "-P", "-b", broker, "-t", topic, "-K", "\t", "-X",
-                        "linger.ms=1", "-l", f"{path}.part"]
+                        "linger.ms=1", "-X", "enable.idempotence=true", "-l",
+                        f"{path}.part"]
         self.path = path
         self.n = 0
 
@@ -199,9 +200,13 @@ def n_stored(worker):
     return len(check_history.read_rows(worker.database))
 
 
-def log_has(worker, pattern):
+def count_log(worker, pattern):
     with open(f"{worker.rig.folder}/{worker.name}.log", encoding="utf-8") as log:
-        return re.search(pattern, log.read()) is not None
+        return len(re.findall(pattern, log.read()))
+
+
+def log_has(worker, pattern):
+    return count_log(worker, pattern) > 0
 
 
 class Rig:
@@ -291,8 +296,12 @@ def open_rig(args, name):
         rig.close()
 
 
-def drop_folder(rig):
-    subprocess.run(["rm", "-rf", "--one-file-system", rig.folder], check=True)
+def end_history(rig, is_good):
+    """The folder stays when something was wrong, and is named."""
+    if is_good:
+        subprocess.run(["rm", "-rf", "--one-file-system", rig.folder], check=True)
+    else:
+        print(f"the history is in {rig.folder}")
 
 
 def parser_of(description):

@@ -90,10 +90,7 @@ def main():
     print("\n".join([*rigs.describe(found),
                      f"{found.n_begun_again} begun again by a process that had them in work"]))
     is_good = found.is_clean() and stops.n_bad == 0 and (args.unhurried or stops.n_late == 0)
-    if is_good:
-        rigs.drop_folder(rig)
-    else:
-        print(f"the history is in {rig.folder}")
+    rigs.end_history(rig, is_good)
     print(f"{stops.n} SIGTERMs: {stops.n_late} late, {stops.n_bad} exit codes not 0, at most "
           f"{stops.over_s:.2f} s after the drain; {rigs.summary(found)}")
     sys.exit(0 if is_good else 1)

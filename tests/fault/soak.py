@@ -64,11 +64,9 @@ def main():
     drift = after / before - 1
     print("\n".join(rigs.describe(found)))
     is_good = found.is_clean() and abs(drift) < DRIFT_MAX
-    if is_good:
-        rigs.drop_folder(rig)
-    else:
+    if not is_good:
         print(", ".join(f"{n}: {mib:.1f}" for n, mib in samples))
-        print(f"the history is in {rig.folder}")
+    rigs.end_history(rig, is_good)
     print(f"{args.jobs} jobs, {rate:.0f} jobs/s: {before:.1f} MiB after the warm-up, "
           f"{100 * drift:+.2f} % drift; {rigs.summary(found)}")
     sys.exit(0 if is_good else 1)

@@ -179,7 +179,7 @@ def play(args, name, off):
     with rigs.open_rig(args, f"teeth-{name}") as rig:
         GUARDS[name][1](rig, off)
         found, _ = rig.judge()
-    rigs.drop_folder(rig)
+    rigs.end_history(rig, True)
     return found
 
 
