@@ -11,7 +11,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
-SECONDS_MAX = 1200
+SECONDS_MAX = 600
 OUTPUT_BYTES_MAX = 4 << 20
 
 
@@ -50,13 +50,16 @@ def main():
             return run.returncode or 1
         cases = ElementTree.parse(junit_path).getroot().findall("testcase")
     passed = failed = skipped = 0
+    outputs = []
     for case in sorted(cases, key=lambda c: c.get("name")):
         p, f, s = count_case(case)
         passed, failed, skipped = passed + p, failed + f, skipped + s
         print(f"{case.get('name'):32} {p:4} passed {f:3} failed {s:3} skipped"
               f" {float(case.get('time') or 0):8.2f} s")
         if f > 0:
-            print(case.findtext("system-out") or case.get("status"))
+            outputs.append(f"{case.get('name')}:\n"
+                           f"{case.findtext('system-out') or case.get('status')}")
+    print("\n".join(outputs))
     if not cases or (run.returncode != 0 and failed == 0):
         print(run.stdout)
         failed = max(failed, 1)

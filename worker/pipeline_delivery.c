@@ -130,12 +130,11 @@ static int deliver_batch(struct pipeline *p, void *ctx, struct err *e)
 {
     const struct batch *batch = ctx;
     struct transport_output outputs[TRANSPORT_BATCH_MAX];
+    watchdog_enter(p->delivery_watchdog);
     for (size_t i = 0; i < batch->n; i++) {
         outputs[i] = output_of(batch->items[i]);
-        (void)FAULT_AT("deliver", outputs[i].line,
-                       outputs[i].line ? strlen(outputs[i].line) : 0);
+        (void)FAULT_AT("deliver", outputs[i].custom_id, strlen(outputs[i].custom_id));
     }
-    watchdog_enter(p->delivery_watchdog);
     const int rc = p->o->transport->deliver(p->o->transport->ctx, outputs, batch->n, e);
     watchdog_leave(p->delivery_watchdog);
     return rc;

@@ -62,10 +62,12 @@ class Run:
             if value:
                 env[name] = value
         with open(self.path("log"), "a", encoding="utf-8") as log:
-            return subprocess.Popen(self.command(flags), env=env, stderr=log)
+            process = subprocess.Popen(self.command(flags), env=env, stderr=log)
+        unittest.addModuleCleanup(process.kill)  # one that a failed test has left behind
+        return process
 
     def start(self, fault=None, guards_off=None, *flags):
-        return self.begin(fault, guards_off, *flags).wait()
+        return self.begin(fault, guards_off, *flags).wait(PATIENCE_S)
 
     def start_until_done(self, fault, at_most, guards_off=None, *flags):
         """The exit codes of the starts that it took."""
@@ -100,7 +102,7 @@ class Run:
         self.wait_for("context 512")
         end = time.monotonic() + PATIENCE_S
         while not self.rows(f"SELECT 1 FROM jobs WHERE custom_id = '{custom_id}'"):
-            assert time.monotonic() < end, f"{custom_id} is not stored"
+            assert time.monotonic() < end, f"{custom_id} is not stored: {self.log()}"
             time.sleep(0.02)
 
 
