@@ -57,6 +57,7 @@ class Run:
         env = dict(os.environ)
         for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):  # a crash is to be a crash
             env[name] = env.get(name, "") + ":handle_segv=0:handle_abort=0"
+        env["TSAN_OPTIONS"] += ":report_thread_leaks=0"  # who ends at once joins nobody
         for name, value in (("SHEAF_FAULT_AT", fault), ("SHEAF_GUARDS_OFF", guards_off)):
             env.pop(name, None)
             if value:
