@@ -173,8 +173,10 @@ int transport_open_kafka(const struct kafka_options *o, const struct dead_letter
     plain.transactional_id = NULL;
     TRY_OUT(rc, kafka_sink_open(&plain, &t->sink, e));
     TRY_OUT(rc, create_topics(t, e));
+    struct kafka_options bursts = *o;
+    bursts.letters_topic = letters->topic;
     if (o->transactional_id)
-        TRY_OUT(rc, kafka_burst_open(o, &t->burst, e));
+        TRY_OUT(rc, kafka_burst_open(&bursts, &t->burst, e));
     TRY_OUT(rc, kafka_source_open(o, &t->source, e));
     kafka_source_on_committed(t->source, on_committed, t);
     TRY_OUT(rc, claim_topic(t, o, e));

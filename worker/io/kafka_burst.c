@@ -20,7 +20,9 @@ struct kafka_burst {
     bool is_unsure;       /* whether the last commit was carried out */
     bool is_text_refused; /* beside an offset, by the last burst's broker */
     bool sends_singly;    /* since a batch was refused for its size, until a burst is given */
+    bool may_be_open;     /* records of a transaction that did not come true */
     int64_t fenced_us;    /* when last; 0: never */
+    struct kafka_undecided undecided;
     struct kafka_error_log error_log;
 };
 
@@ -39,6 +41,7 @@ static void drop_producer(struct kafka_burst *b)
     if (b->rk)
         rd_kafka_destroy(b->rk);
     b->rk = NULL;
+    b->may_be_open = true;
 }
 
 /* librdkafka cannot tell a successor from a transaction that ran out of time, so once is no
@@ -83,6 +86,18 @@ static int make_producer(struct kafka_burst *b, struct err *e)
     return error ? give_up_producer(b, error, "beginning to publish", e) : 0;
 }
 
+/* Before anything is committed under this id again. */
+static int end_open_records(struct kafka_burst *b, struct err *e)
+{
+    if (!b->may_be_open || !GUARD("undecided"))
+        return 0;
+    const int rc = kafka_undecided_end(&b->undecided, b->rk, e);
+    if (rc != 0)
+        drop_producer(b);
+    b->may_be_open = rc != 0;
+    return rc;
+}
+
 int kafka_burst_open(const struct kafka_options *o, struct kafka_burst **out, struct err *e)
 {
     *out = NULL;
@@ -91,13 +106,18 @@ int kafka_burst_open(const struct kafka_options *o, struct kafka_burst **out, st
         free(b);
         return ERR_SET(e, ERR_NOMEM, "no memory for a Kafka producer");
     }
+    b->may_be_open = true;
     int rc = kafka_conf_build(o, KAFKA_PRODUCER, &b->conf, e);
+    if (rc == 0)
+        rc = kafka_undecided_open(o, &b->undecided, e);
     if (rc == 0) {
         rd_kafka_conf_set_opaque(b->conf, b);
         rd_kafka_conf_set_error_cb(b->conf, on_error);
         rd_kafka_conf_set_dr_msg_cb(b->conf, kafka_produce_on_delivery);
         rc = make_producer(b, e);
     }
+    if (rc == 0)
+        rc = end_open_records(b, e);
     if (rc != 0) {
         kafka_burst_close(b);
         return rc;
@@ -113,6 +133,7 @@ void kafka_burst_close(struct kafka_burst *b)
     drop_producer(b);
     if (b->conf)
         rd_kafka_conf_destroy(b->conf);
+    kafka_undecided_close(&b->undecided);
     free(b->id);
     free(b);
 }
@@ -128,6 +149,7 @@ bool kafka_burst_is_unsure(const struct kafka_burst *b)
  * call can help. True: nobody has seen anything of the transaction. */
 static bool take_back(struct kafka_burst *b, int *rc, struct err *e)
 {
+    b->may_be_open = true;
     rd_kafka_error_t *error = kafka_produce_abort(b->rk);
     if (!error)
         return true;
@@ -358,6 +380,7 @@ static int send_once(struct kafka_burst *b, struct kafka_source *source,
         states[i] = ANSWER_OPEN;
     b->is_text_refused = false;
     TRY(make_producer(b, e));
+    TRY(end_open_records(b, e));
     TRY(find_out(b, source, e));
     if (!GUARD("settle-last"))
         settle(source, answers, n, states);

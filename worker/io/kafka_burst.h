@@ -15,6 +15,8 @@
  *     the outcome of a commit is unknown    a new producer, which ends what the old one left;
  *     the producer has failed for good      then the group's offsets tell what was committed
  *     fenced twice within five minutes      ERR_FATAL: another worker has the same id
+ *     a start, or anything but success      before the next commit, what brokers may have left
+ *                                           open of this id is ended (kafka_undecided.c)
  *
  * Gates against a worker that was given up and comes back: the producer's epoch when its
  * successor has the same id, the group's generation when another one has its partitions.

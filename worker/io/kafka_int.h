@@ -49,6 +49,11 @@ int kafka_produce_open(const rd_kafka_conf_t *conf, rd_kafka_t **out, struct err
 void kafka_produce_all(rd_kafka_t *rk, const struct kafka_message *messages, size_t n,
                        struct kafka_delivery *deliveries);
 void kafka_produce_on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *m, void *opaque);
+/* One message, to a partition or RD_KAFKA_PARTITION_UA, whatever is in the queue; then its
+ * report. */
+void kafka_produce_to(rd_kafka_t *rk, const struct kafka_message *m, int32_t partition,
+                      struct kafka_delivery *d);
+void kafka_produce_wait(rd_kafka_t *rk, const struct kafka_delivery *d);
 /* What a report means: 0, or an error that names the message and its topic. */
 int kafka_produce_outcome(const struct kafka_message *m, rd_kafka_resp_err_t code,
                           struct err *e);
@@ -60,6 +65,20 @@ rd_kafka_error_t *kafka_produce_send_offsets(rd_kafka_t *rk,
                                              const rd_kafka_consumer_group_metadata_t *member);
 rd_kafka_error_t *kafka_produce_commit(rd_kafka_t *rk);
 rd_kafka_error_t *kafka_produce_abort(rd_kafka_t *rk);
+
+/* kafka_undecided.c */
+struct kafka_undecided {
+    rd_kafka_conf_t *conf; /* of a consumer that sees open records */
+    char *group, *jobs_topic;
+    char *topics[2]; /* results, dead letters */
+    size_t n_topics;
+};
+/* Also when it fails, kafka_undecided_close it. */
+int kafka_undecided_open(const struct kafka_options *o, struct kafka_undecided *u,
+                         struct err *e);
+void kafka_undecided_close(struct kafka_undecided *u);
+/* No transaction of the producer is open. ERR_RETRY: nothing is known. */
+int kafka_undecided_end(const struct kafka_undecided *u, rd_kafka_t *producer, struct err *e);
 
 /* The same trouble comes again and again while a broker is away: one line in 30 s per code. */
 struct kafka_error_log {

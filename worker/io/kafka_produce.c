@@ -44,15 +44,15 @@ static rd_kafka_headers_t *make_headers(const struct kafka_message *m)
 
 /* rd_kafka_producev takes the headers over only when it succeeds. */
 static rd_kafka_resp_err_t produce(rd_kafka_t *rk, const struct kafka_message *m,
-                                   struct kafka_delivery *d)
+                                   int32_t partition, struct kafka_delivery *d)
 {
     rd_kafka_headers_t *headers = make_headers(m);
-    const rd_kafka_resp_err_t code = rd_kafka_producev(
-        rk, RD_KAFKA_V_TOPIC(m->topic), RD_KAFKA_V_PARTITION(RD_KAFKA_PARTITION_UA),
-        RD_KAFKA_V_KEY(m->key, m->key_length),
-        RD_KAFKA_V_VALUE((void *)(uintptr_t)m->value, m->value_length),
-        RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_MSGFLAGS(0), RD_KAFKA_V_OPAQUE(d),
-        RD_KAFKA_V_END);
+    const rd_kafka_resp_err_t code =
+        rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(m->topic), RD_KAFKA_V_PARTITION(partition),
+                          RD_KAFKA_V_KEY(m->key, m->key_length),
+                          RD_KAFKA_V_VALUE((void *)(uintptr_t)m->value, m->value_length),
+                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_MSGFLAGS(0),
+                          RD_KAFKA_V_OPAQUE(d), RD_KAFKA_V_END);
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
         rd_kafka_headers_destroy(headers);
     return code;
@@ -68,21 +68,30 @@ void kafka_produce_on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *m, void
 }
 
 /* A full queue empties as reports come in. */
+void kafka_produce_to(rd_kafka_t *rk, const struct kafka_message *m, int32_t partition,
+                      struct kafka_delivery *d)
+{
+    rd_kafka_resp_err_t code;
+    while ((code = produce(rk, m, partition, d)) == RD_KAFKA_RESP_ERR__QUEUE_FULL)
+        rd_kafka_poll(rk, SLICE_MS);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        *d = (struct kafka_delivery){.code = code, .is_done = true};
+    rd_kafka_poll(rk, 0);
+}
+
+void kafka_produce_wait(rd_kafka_t *rk, const struct kafka_delivery *d)
+{
+    while (!d->is_done)
+        rd_kafka_poll(rk, SLICE_MS);
+}
+
 void kafka_produce_all(rd_kafka_t *rk, const struct kafka_message *messages, size_t n,
                        struct kafka_delivery *deliveries)
 {
-    for (size_t i = 0; i < n; i++) {
-        rd_kafka_resp_err_t code;
-        while ((code = produce(rk, &messages[i], &deliveries[i])) ==
-               RD_KAFKA_RESP_ERR__QUEUE_FULL)
-            rd_kafka_poll(rk, SLICE_MS);
-        if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
-            deliveries[i] = (struct kafka_delivery){.code = code, .is_done = true};
-        rd_kafka_poll(rk, 0);
-    }
     for (size_t i = 0; i < n; i++)
-        while (!deliveries[i].is_done)
-            rd_kafka_poll(rk, SLICE_MS);
+        kafka_produce_to(rk, &messages[i], RD_KAFKA_PARTITION_UA, &deliveries[i]);
+    for (size_t i = 0; i < n; i++)
+        kafka_produce_wait(rk, &deliveries[i]);
 }
 
 int kafka_produce_outcome(const struct kafka_message *m, rd_kafka_resp_err_t code,

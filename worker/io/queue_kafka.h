@@ -46,7 +46,8 @@ struct kafka_options {
     const char *brokers;          /* bootstrap.servers */
     const char *group;            /* consumer group; the sink does not need it */
     const char *jobs_topic;       /* likewise */
-    const char *results_topic;    /* for group_status.h; each message names its own */
+    const char *results_topic;    /* each message names its own; or NULL */
+    const char *letters_topic;    /* likewise, of dead letters */
     const char *transactional_id; /* of kafka_burst.h; NULL: delivery is at least once */
     const char *const *props;     /* or NULL */
     size_t inflight_jobs_max;     /* consumption pauses at this many unsettled jobs, */
