@@ -17,8 +17,8 @@ import rig as rigs
 
 GUARDS = {}
 # No guard of delivery: what one takes away is the answer to a commit; the twins of the others
-# are in tests/strikes and tests/kafka/small_topics.py.
-NOT_GUARDS = {"commit-heard", "alone", "strikes", "size-singly", "sequences"}
+# are in tests/strikes, tests/kafka/small_topics.py and open_records.py.
+NOT_GUARDS = {"commit-heard", "alone", "strikes", "size-singly", "sequences", "undecided"}
 
 
 def guard(name, kind):

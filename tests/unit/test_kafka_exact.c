@@ -300,6 +300,34 @@ static void two_workers_of_which_one_crashes_show_each_answer_once(void **state)
     expect_each_once(topic);
 }
 
+/* A worker that stops just before its second and its third commit, and goes on each time when
+ * brokers have ended the transaction for the time it took: they fence its producer off, as they
+ * do when another worker has its id. */
+static void a_worker_whose_transactions_take_too_long_goes_on(void **state)
+{
+    (void)state;
+    char topic[64];
+    snprintf(topic, sizeof topic, "exact-late-%s", suffix);
+    make_topics(topic);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        setenv("SHEAF_STOP_AT", "commit:2,3", 1);
+        execl(self, self, "worker", topic, "late", (char *)NULL);
+        _exit(127);
+    }
+    int status;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+        assert_true(WIFSTOPPED(status));
+        sleep(5); /* transaction.timeout.ms is 3000, and they look once a second */
+        kill(pid, SIGCONT);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    expect_each_once(topic);
+}
+
 /* Polls until the hand holds n records. */
 static void fill_hand(struct kafka_source *s, struct hand *hand, size_t n)
 {
@@ -443,6 +471,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_crash_at_any_point_shows_each_answer_once),
         cmocka_unit_test(so_it_does_when_another_worker_goes_on),
         cmocka_unit_test(two_workers_of_which_one_crashes_show_each_answer_once),
+        cmocka_unit_test(a_worker_whose_transactions_take_too_long_goes_on),
         cmocka_unit_test(a_worker_that_wakes_up_late_is_not_heard),
         cmocka_unit_test(without_transactions_it_is_heard),
         cmocka_unit_test(two_workers_of_one_name_are_told),

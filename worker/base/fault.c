@@ -9,15 +9,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* variable: "NAME:COUNT"; passed: how often NAME was. */
+/* variable: "NAME:COUNT,COUNT..."; passed: how often NAME was. */
 static void signal_at(const char *name, const char *variable, _Atomic long *passed, int number)
 {
     const char *wanted = getenv(variable);
     const size_t n = strlen(name);
     if (!wanted || strncmp(wanted, name, n) != 0 || wanted[n] != ':')
         return;
-    if (atomic_fetch_add(passed, 1) + 1 == strtol(wanted + n + 1, NULL, 10))
-        kill(getpid(), number);
+    const long count = atomic_fetch_add(passed, 1) + 1;
+    for (const char *at = wanted + n; at; at = strchr(at + 1, ','))
+        if (strtol(at + 1, NULL, 10) == count)
+            kill(getpid(), number);
 }
 
 void fault_crash_point(const char *name)

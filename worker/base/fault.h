@@ -4,7 +4,7 @@
  * nothing.
  *
  *     CRASH_POINT("stored");          SHEAF_CRASH_AT=stored:3 kills the process here, the third
- *                                     time (kill -9); SHEAF_STOP_AT=stored:3 stops it
+ *                                     time (kill -9); SHEAF_STOP_AT=stored:3,5 stops it
  *                                     (SIGSTOP). Of other commands than work: COMMAND_point
  *     if (GUARD("ownership") && ...)  SHEAF_GUARDS_OFF=ownership,... makes it false
  *     if (FAULT_AT("step", text, n))  SHEAF_FAULT_AT=step:mill:segv crashes here when the text

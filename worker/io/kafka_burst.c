@@ -21,7 +21,9 @@ struct kafka_burst {
     bool is_text_refused; /* beside an offset, by the last burst's broker */
     bool sends_singly;    /* since a batch was refused for its size, until a burst is given */
     bool may_be_open;     /* records of a transaction that did not come true */
-    int64_t fenced_us;    /* when last; 0: never */
+    int64_t fenced_us;    /* when last without a reason of its own; 0: never */
+    int64_t began_us;     /* the transaction that is open; 0: none is */
+    int64_t timeout_us;   /* after which brokers end it */
     struct kafka_undecided undecided;
     struct kafka_error_log error_log;
 };
@@ -44,14 +46,16 @@ static void drop_producer(struct kafka_burst *b)
     b->may_be_open = true;
 }
 
-/* librdkafka cannot tell a successor from a transaction that ran out of time, so once is no
+/* Brokers fence off the producer of a transaction that ran out of time, too; and once is no
  * proof of another worker. */
 static int report_fenced(struct kafka_burst *b, struct err *e)
 {
     const int64_t now_us = clock_mono_us();
+    const bool is_late = b->began_us != 0 && now_us - b->began_us >= b->timeout_us;
     const bool is_again = b->fenced_us != 0 && now_us - b->fenced_us < FENCED_US;
-    b->fenced_us = now_us;
-    if (is_again)
+    if (!is_late)
+        b->fenced_us = now_us;
+    if (is_again && !is_late)
         return ERR_SET_FLAGS(e, ERR_BROKER, ERR_FATAL,
                              "another worker publishes as %s: each worker needs a database of "
                              "its own, and no copy of another's",
@@ -98,6 +102,14 @@ static int end_open_records(struct kafka_burst *b, struct err *e)
     return rc;
 }
 
+static int64_t transaction_timeout_us(const rd_kafka_conf_t *conf)
+{
+    char ms[32] = "";
+    size_t size = sizeof ms;
+    rd_kafka_conf_get(conf, "transaction.timeout.ms", ms, &size);
+    return strtoll(ms, NULL, 10) * 1000;
+}
+
 int kafka_burst_open(const struct kafka_options *o, struct kafka_burst **out, struct err *e)
 {
     *out = NULL;
@@ -111,6 +123,7 @@ int kafka_burst_open(const struct kafka_options *o, struct kafka_burst **out, st
     if (rc == 0)
         rc = kafka_undecided_open(o, &b->undecided, e);
     if (rc == 0) {
+        b->timeout_us = transaction_timeout_us(b->conf);
         rd_kafka_conf_set_opaque(b->conf, b);
         rd_kafka_conf_set_error_cb(b->conf, on_error);
         rd_kafka_conf_set_dr_msg_cb(b->conf, kafka_produce_on_delivery);
@@ -323,6 +336,7 @@ static int transact(struct kafka_burst *b, const struct kafka_snapshot *snapshot
                     enum kafka_answer_state *states, struct err *e)
 {
     CRASH_POINT("begin");
+    b->began_us = clock_mono_us();
     rd_kafka_error_t *error = rd_kafka_begin_transaction(b->rk);
     if (error)
         return give_up_producer(b, error, "beginning a burst of results", e);
@@ -388,6 +402,7 @@ static int send_once(struct kafka_burst *b, struct kafka_source *source,
     int rc = kafka_source_snapshot(source, answers, n, states, &snapshot, e);
     if (rc == 0 && is_any(states, n, ANSWER_OPEN)) {
         rc = transact(b, &snapshot, answers, n, states, e);
+        b->began_us = 0;
         if (rc == 0)
             settle(source, answers, n, states);
     }

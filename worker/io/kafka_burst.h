@@ -14,7 +14,8 @@
  *     (also: the group has moved on)        Nobody has seen anything of it
  *     the outcome of a commit is unknown    a new producer, which ends what the old one left;
  *     the producer has failed for good      then the group's offsets tell what was committed
- *     fenced twice within five minutes      ERR_FATAL: another worker has the same id
+ *     fenced twice within five minutes,     ERR_FATAL: another worker has the same id
+ *     and not for a transaction's length
  *     a start, or anything but success      before the next commit, what brokers may have left
  *                                           open of this id is ended (kafka_undecided.c)
  *
