@@ -20,7 +20,8 @@ enum {
     ABANDON_LOOKS = 2,          /* seconds, likewise, after a second signal */
 };
 
-/* Until it works, or a stopping worker's time is over. */
+/* Until it works, or a stopping worker's time is over, which is no fault: ERR_CANCELLED, and
+ * e is left alone. */
 static int with_patience(struct pipeline *p,
                          int (*action)(struct pipeline *, void *, struct err *), void *ctx,
                          struct err *e)
@@ -31,8 +32,13 @@ static int with_patience(struct pipeline *p,
         const int rc = action(p, ctx, &why);
         if (rc == 0)
             return 0;
-        if (!patience_wait(&patience, &why, atomic_load(&p->drain_ends_us)))
+        const int64_t drain_ends_us = atomic_load(&p->drain_ends_us);
+        if (patience_wait(&patience, &why, drain_ends_us))
+            continue;
+        if (signals_received() == 0 || !(why.flags & ERR_RETRY))
             return ERR_SET_FLAGS(e, rc, why.flags, "%s", why.text);
+        log_warn("%s; stopping all the same: the next start does what is left", why.text);
+        return ERR_CANCELLED;
     }
 }
 
@@ -130,12 +136,15 @@ static int deliver_batch(struct pipeline *p, void *ctx, struct err *e)
 {
     const struct batch *batch = ctx;
     struct transport_output outputs[TRANSPORT_BATCH_MAX];
+    int rc = 0;
     watchdog_enter(p->delivery_watchdog);
     for (size_t i = 0; i < batch->n; i++) {
         outputs[i] = output_of(batch->items[i]);
-        (void)FAULT_AT("deliver", outputs[i].custom_id, strlen(outputs[i].custom_id));
+        if (FAULT_AT("deliver", outputs[i].custom_id, strlen(outputs[i].custom_id)))
+            rc = ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY, "delivery was made to fail");
     }
-    const int rc = p->o->transport->deliver(p->o->transport->ctx, outputs, batch->n, e);
+    if (rc == 0)
+        rc = p->o->transport->deliver(p->o->transport->ctx, outputs, batch->n, e);
     watchdog_leave(p->delivery_watchdog);
     return rc;
 }

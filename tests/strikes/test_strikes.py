@@ -313,6 +313,18 @@ class Strikes(StrikesCase):
                 self.assertEqual(run.start(), 0)
                 self.assertEqual(said(run.results()), undisturbed())
 
+    def test_results_that_cannot_be_delivered_before_a_stop_are_no_fault_of_it(self):
+        run = Run()
+        process = run.begin(f"deliver:{BAD}:fail", None, "--drain-timeout-s", "240")
+        run.wait_for("made to fail; trying again")
+        process.send_signal(signal.SIGTERM)
+        run.wait_for("once more")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(PATIENCE_S), 75)
+        self.assertIn("the next start does what is left", run.log())
+        self.assertEqual(run.start(), 0)
+        self.assertEqual(said(run.results()), undisturbed())
+
     def test_a_sigterm_leaves_what_waits_for_its_next_attempt(self):
         for at in ("tokenize", "submit"):
             with self.subTest(at):
