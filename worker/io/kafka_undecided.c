@@ -83,21 +83,25 @@ static rd_kafka_resp_err_t list_partitions(const struct kafka_undecided *u, rd_k
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-static rd_kafka_resp_err_t ask_end(rd_kafka_t *rk, const rd_kafka_topic_partition_t *p,
-                                   int64_t *end)
+/* One question to each broker: offset: where each ends, as rk's isolation level has it. */
+static rd_kafka_resp_err_t ask_ends(rd_kafka_t *rk, rd_kafka_topic_partition_list_t *list)
 {
-    int64_t begin;
-    return rd_kafka_query_watermark_offsets(rk, p->topic, p->partition, &begin, end, LOOK_MS);
+    for (int i = 0; i < list->cnt; i++)
+        list->elems[i].offset = RD_KAFKA_OFFSET_END;
+    rd_kafka_resp_err_t code =
+        list->cnt > 0 ? rd_kafka_offsets_for_times(rk, list, LOOK_MS) : 0;
+    for (int i = 0; i < list->cnt && code == RD_KAFKA_RESP_ERR_NO_ERROR; i++)
+        code = list->elems[i].offset >= 0 ? list->elems[i].err
+                                          : RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE;
+    return code;
 }
 
 /* The partitions of the topics; offset: where each ends, open records included. */
 static rd_kafka_resp_err_t look_once(const struct kafka_undecided *u, rd_kafka_t *looker,
                                      rd_kafka_topic_partition_list_t *list)
 {
-    rd_kafka_resp_err_t code = list_partitions(u, looker, list);
-    for (int i = 0; i < list->cnt && code == RD_KAFKA_RESP_ERR_NO_ERROR; i++)
-        code = ask_end(looker, &list->elems[i], &list->elems[i].offset);
-    return code;
+    const rd_kafka_resp_err_t code = list_partitions(u, looker, list);
+    return code == RD_KAFKA_RESP_ERR_NO_ERROR ? ask_ends(looker, list) : code;
 }
 
 static void clear_list(rd_kafka_topic_partition_list_t *list)
@@ -132,12 +136,12 @@ static int look(const struct kafka_undecided *u, rd_kafka_topic_partition_list_t
  * such a reader does. */
 static void drop_decided(rd_kafka_t *producer, rd_kafka_topic_partition_list_t *list)
 {
-    for (int i = list->cnt; i-- > 0;) {
-        int64_t end;
-        if (ask_end(producer, &list->elems[i], &end) == RD_KAFKA_RESP_ERR_NO_ERROR &&
-            end >= list->elems[i].offset)
+    rd_kafka_topic_partition_list_t *found = rd_kafka_topic_partition_list_copy(list);
+    ask_ends(producer, found); /* what is not known is no end */
+    for (int i = list->cnt; i-- > 0;)
+        if (found->elems[i].offset >= list->elems[i].offset)
             rd_kafka_topic_partition_list_del_by_idx(list, i);
-    }
+    rd_kafka_topic_partition_list_destroy(found);
 }
 
 static void wait_decided(rd_kafka_t *producer, rd_kafka_topic_partition_list_t *list)
