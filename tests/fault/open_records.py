@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """open_records.py BROKER BUILD [--seed N]
 
-A former producer of a worker's transactional id has left a result open of which the coordinator
-knows nothing, as when brokers lose a transaction; BROKER takes such records only with the
+A former producer of a worker's transactional id has left a result and an offset open of which the
+coordinator knows nothing, as when brokers lose a transaction; BROKER takes such records only with the
 setting transaction.partition.verification.enable=false. The worker that comes next must not
 make it visible with its own results; with SHEAF_GUARDS_OFF=undecided it does. Prints what was
 found with the guard and without, and exits 0 only when both are as they must be.
@@ -19,7 +19,8 @@ try:
 except ImportError:
     sys.exit("python3-kafka is missing: apt-get install python3-kafka")
 
-PRODUCE, INIT_PRODUCER_ID, LIST_TRANSACTIONS = (0, 7), (22, 1), (66, 0)
+PRODUCE, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, LIST_TRANSACTIONS = (0, 7), (22, 1), (28, 2), \
+    (66, 0)
 
 
 def text(value):
@@ -69,15 +70,26 @@ class Wire:
         error, = struct.unpack(">h", answer[4 + 2 + len(record["topic"]) + 4 + 4:][:2])
         assert error == 0, f"the broker does not take records of no transaction: {error}"
 
+    def send_offset(self, transactional_id, producer, group, topic, offset):
+        """Of partition 0."""
+        answer = self.ask(TXN_OFFSET_COMMIT, text(transactional_id) + text(group) +
+                          struct.pack(">qhi", *producer, 1) + text(topic) +
+                          struct.pack(">iiqih", 1, 0, offset, -1, -1))
+        assert answer[-2:] == b"\0\0", answer
 
-def leave_open(rig, worker_id):
-    """The first visible result once more, in a transaction that nobody has begun."""
+
+def leave_open(rig, worker_id, with_offset):
+    """The first visible result once more, in a transaction that nobody has begun; and that a
+    partition's jobs are answered that are still to come."""
     path = f"{rig.folder}/visible"
     rigs.read_topic(rig.broker, rig.results, "read_committed", path)
     with open(path, encoding="utf-8") as lines:
         record = json.loads(next(lines))
     wire = Wire(rig.broker)
-    wire.produce(worker_id, wire.become_producer(worker_id), record)
+    producer = wire.become_producer(worker_id)
+    wire.produce(worker_id, producer, record)
+    if with_offset:
+        wire.send_offset(worker_id, producer, rig.topic, rig.topic, 1000)
 
 
 def worker_id_of(rig):
@@ -87,12 +99,12 @@ def worker_id_of(rig):
 
 
 def play(args, off):
-    """-> the findings."""
+    """-> the findings. With an open offset, a worker without the guard waits for its end."""
     with rigs.open_rig(args, "open-records") as rig:
         worker = rig.worker("worker")
         rig.feeder.feed(rigs.make_jobs(8, args.draw))
         worker.run_dry()
-        leave_open(rig, worker_id_of(rig))
+        leave_open(rig, worker_id_of(rig), not off)
         rig.feeder.feed(rigs.make_jobs(16, args.draw, 8))
         worker.run_dry(guards_off=off)
         found, _ = rig.judge()

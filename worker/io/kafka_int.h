@@ -69,7 +69,7 @@ rd_kafka_error_t *kafka_produce_abort(rd_kafka_t *rk);
 /* kafka_undecided.c */
 struct kafka_undecided {
     rd_kafka_conf_t *conf; /* of a consumer that sees open records */
-    char *group, *jobs_topic;
+    char *group;
     char *topics[2]; /* results, dead letters */
     size_t n_topics;
 };

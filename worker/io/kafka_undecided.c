@@ -43,8 +43,7 @@ int kafka_undecided_open(const struct kafka_options *o, struct kafka_undecided *
     /* Last: it is a setting of those that no user changes. */
     rd_kafka_conf_set(u->conf, "isolation.level", "read_uncommitted", NULL, 0);
     u->group = strdup(o->group);
-    u->jobs_topic = strdup(o->jobs_topic);
-    bool is_whole = u->group && u->jobs_topic;
+    bool is_whole = u->group != NULL;
     const char *const names[] = {o->results_topic, o->letters_topic};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (!names[i])
@@ -62,7 +61,6 @@ void kafka_undecided_close(struct kafka_undecided *u)
     for (size_t i = 0; i < u->n_topics; i++)
         free(u->topics[i]);
     free(u->group);
-    free(u->jobs_topic);
     *u = (struct kafka_undecided){0};
 }
 
@@ -193,16 +191,31 @@ static int fail(rd_kafka_error_t *error, struct err *e)
     return rc;
 }
 
-/* Offsets that were to come true with the records wait for the same end. */
-static int commit_nothing(const struct kafka_undecided *u, rd_kafka_t *producer, struct err *e)
+/* The answers to offsets of somebody who is no member, or may not read the topic. */
+static bool is_refusal(rd_kafka_resp_err_t code)
+{
+    return code == RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID ||
+           code == RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION ||
+           code == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+}
+
+/* Offsets that were to come true with the records wait for the same end. What makes the group's
+ * offsets part of the transaction is the question; that it is refused keeps this offset from
+ * coming true should the end of this transaction get lost, too. */
+static int ask_in_vain(const struct kafka_undecided *u, rd_kafka_t *producer,
+                       const rd_kafka_topic_partition_t *p, struct err *e)
 {
     rd_kafka_topic_partition_list_t *offsets = rd_kafka_topic_partition_list_new(1);
-    rd_kafka_topic_partition_list_add(offsets, u->jobs_topic, 0)->offset = 0;
-    rd_kafka_consumer_group_metadata_t *nobody = rd_kafka_consumer_group_metadata_new(u->group);
-    const int rc = fail(kafka_produce_send_offsets(producer, offsets, nobody), e);
+    rd_kafka_topic_partition_list_add(offsets, p->topic, p->partition)->offset = 0;
+    rd_kafka_consumer_group_metadata_t *nobody =
+        rd_kafka_consumer_group_metadata_new_with_genid(u->group, 0, "nobody", NULL);
+    rd_kafka_error_t *error = kafka_produce_send_offsets(producer, offsets, nobody);
     rd_kafka_consumer_group_metadata_destroy(nobody);
     rd_kafka_topic_partition_list_destroy(offsets);
-    return rc;
+    if (!error || !is_refusal(rd_kafka_error_code(error)))
+        return fail(error, e);
+    rd_kafka_error_destroy(error);
+    return 0;
 }
 
 static int end_there(const struct kafka_undecided *u, rd_kafka_t *producer,
@@ -211,7 +224,7 @@ static int end_there(const struct kafka_undecided *u, rd_kafka_t *producer,
     TRY(fail(rd_kafka_begin_transaction(producer), e));
     int rc = produce_nothing(producer, list, e);
     if (rc == 0)
-        rc = commit_nothing(u, producer, e);
+        rc = ask_in_vain(u, producer, &list->elems[0], e);
     const int aborted = fail(kafka_produce_abort(producer), rc == 0 ? e : NULL);
     return rc != 0 ? rc : aborted;
 }
