@@ -66,14 +66,19 @@ void kafka_undecided_close(struct kafka_undecided *u)
 
 /* ------------------------------------------------------------------ look */
 
-/* A topic that does not exist has nothing open. */
+/* Nothing of ours is open in a topic that does not exist or that we may not write to. */
+static bool has_none_of_ours(rd_kafka_resp_err_t code)
+{
+    return kafka_topic_is_unknown(code) || code == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+}
+
 static rd_kafka_resp_err_t list_partitions(const struct kafka_undecided *u, rd_kafka_t *rk,
                                            rd_kafka_topic_partition_list_t *list)
 {
     for (size_t i = 0; i < u->n_topics; i++) {
         int n;
         const rd_kafka_resp_err_t code = kafka_topic_look_up(rk, u->topics[i], LOOK_MS, &n);
-        if (code != RD_KAFKA_RESP_ERR_NO_ERROR && !kafka_topic_is_unknown(code))
+        if (code != RD_KAFKA_RESP_ERR_NO_ERROR && !has_none_of_ours(code))
             return code;
         if (n > 0)
             rd_kafka_topic_partition_list_add_range(list, u->topics[i], 0, n - 1);
@@ -123,9 +128,9 @@ static int look(const struct kafka_undecided *u, rd_kafka_topic_partition_list_t
     rd_kafka_destroy(looker);
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
         return 0;
-    return ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY,
-                         "the ends of the topic %s cannot be asked: %s", u->topics[0],
-                         rd_kafka_err2str(code));
+    return ERR_SET_FLAGS(e, ERR_BROKER, ERR_RETRY, "where %s%s%s ends cannot be asked: %s",
+                         u->topics[0], u->n_topics > 1 ? " or " : "",
+                         u->n_topics > 1 ? u->topics[1] : "", rd_kafka_err2str(code));
 }
 
 /* ------------------------------------------------------------------ wait */
