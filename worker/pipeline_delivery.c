@@ -213,30 +213,37 @@ static void count_batch(struct pipeline *p, const struct batch *batch)
     }
 }
 
+/* What was computed is stored and delivered also when another stage has failed; and stored when
+ * a stop came before it could be delivered. */
+static int pass_on(struct pipeline *p, struct batch *batch, bool may_deliver, struct err *e)
+{
+    struct laps *laps = &p->delivery_laps;
+    int rc = with_patience(p, emit_lines, batch, e);
+    stages_lap(laps, STAGE_EMIT);
+    if (rc == 0 && GUARD("store-first"))
+        rc = with_patience(p, store_batch, batch, e);
+    stages_lap(laps, STAGE_STORE);
+    if (rc == 0)
+        rc = may_deliver ? with_patience(p, deliver_batch, batch, e) : ERR_CANCELLED;
+    stages_lap(laps, STAGE_DELIVER);
+    return rc;
+}
+
 void *pipeline_delivery_main(void *arg)
 {
     struct pipeline *p = arg;
     struct batch batch;
     struct laps *laps = &p->delivery_laps;
+    int rc = 0; /* stays what it was when something could not be delivered */
     stages_begin(laps, p->stage_us, clock_mono_us());
     crash_signals_name_thread(RUNNING_DELIVERY);
     while (gather(p, &batch)) {
         struct err e = {0};
         stages_lap(laps, STAGE_IDLE);
-        /* What was computed is stored and delivered also when another stage has failed. */
-        int rc = atomic_load(&p->delivery_failed) ? ERR_CANCELLED
-                                                  : with_patience(p, emit_lines, &batch, &e);
-        stages_lap(laps, STAGE_EMIT);
-        if (rc == 0 && GUARD("store-first"))
-            rc = with_patience(p, store_batch, &batch, &e);
-        stages_lap(laps, STAGE_STORE);
-        if (rc == 0)
-            rc = with_patience(p, deliver_batch, &batch, &e);
-        stages_lap(laps, STAGE_DELIVER);
+        if (rc == 0 || rc == ERR_CANCELLED)
+            rc = pass_on(p, &batch, rc == 0, &e);
         if (rc == 0)
             count_batch(p, &batch);
-        else
-            atomic_store(&p->delivery_failed, true);
         if (e.code != 0)
             pipeline_fail(p, &e);
         for (size_t i = 0; i < batch.n; i++)

@@ -40,8 +40,7 @@ struct pipeline {
     struct watchdog *watchdog, *delivery_watchdog;
     _Atomic bool stop; /* intake takes nothing more */
     _Atomic bool input_ended;
-    sem_t intake_ended; /* posted when intake passes on nothing more */
-    _Atomic bool delivery_failed;
+    sem_t intake_ended;            /* posted when intake passes on nothing more */
     _Atomic bool delivered;        /* or given up: delivery has ended */
     _Atomic int64_t drain_ends_us; /* 0: not stopping */
 

@@ -325,6 +325,18 @@ class Strikes(StrikesCase):
         self.assertEqual(run.start(), 0)
         self.assertEqual(said(run.results()), undisturbed())
 
+    def test_what_was_computed_is_stored_when_a_stop_comes_before_its_delivery(self):
+        run = Run(200, params={"max_tokens": 1})  # the bad one is the first to be delivered
+        process = run.begin(f"deliver:{BAD}:fail", None, "--drain-timeout-s", "6")
+        run.wait_for("made to fail; trying again")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(PATIENCE_S), 75)
+        self.assertIn("the next start does what is left", run.log())
+        self.assertEqual(len(run.rows("SELECT 1 FROM jobs")), N_JOBS)
+        self.assertEqual(run.start(), 0)
+        self.assertEqual(len(run.results()), N_JOBS)
+        self.assertIn(f"{N_JOBS} known from before", run.log())
+
     def test_a_sigterm_leaves_what_waits_for_its_next_attempt(self):
         for at in ("tokenize", "submit"):
             with self.subTest(at):
