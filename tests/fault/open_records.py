@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 """open_records.py BROKER BUILD [--seed N]
 
-A former producer of a worker's transactional id has left a result and an offset open of which the
-coordinator knows nothing, as when brokers lose a transaction; BROKER takes such records only with the
-setting transaction.partition.verification.enable=false. The worker that comes next must not
-make it visible with its own results; with SHEAF_GUARDS_OFF=undecided it does. Prints what was
-found with the guard and without, and exits 0 only when both are as they must be.
+A former producer of a worker's transactional id has left a result and an offset open of which
+the coordinator knows nothing, as when brokers lose a transaction; BROKER takes such things only
+with the setting transaction.partition.verification.enable=false. The worker that comes next
+must not make it visible with its own results; with SHEAF_GUARDS_OFF=undecided it does. Prints
+what was found with the guard and without, and exits 0 only when both are as they must be.
 """
 import json
 import socket
