@@ -400,6 +400,7 @@ int pipeline_run(const struct pipeline_options *o, struct pipeline_totals *total
         .prompt_tokens = p.prompt_tokens,
         .completion_tokens = p.completion_tokens,
         .stopped = !is_whole(&p),
+        .undelivered = atomic_load(&p.undelivered),
     };
     memcpy(totals->stage_us, p.stage_us, sizeof totals->stage_us);
     watchdog_close(p.watchdog);

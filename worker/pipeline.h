@@ -54,7 +54,8 @@ struct pipeline_totals {
     uint64_t failed;
     uint64_t prompt_tokens;
     uint64_t completion_tokens;
-    bool stopped; /* by a signal, before everything was taken and answered */
+    bool stopped;     /* by a signal, before everything was taken and answered */
+    bool undelivered; /* so that the next start has to deliver what is stored */
     int64_t stage_us[STAGE_COUNT];
 };
 

@@ -246,6 +246,8 @@ void *pipeline_delivery_main(void *arg)
             count_batch(p, &batch);
         if (e.code != 0)
             pipeline_fail(p, &e);
+        else if (rc != 0)
+            atomic_store(&p->undelivered, true);
         for (size_t i = 0; i < batch.n; i++)
             pipeline_free_outcome(batch.items[i]);
         stages_lap(laps, STAGE_EMIT);

@@ -42,6 +42,7 @@ struct pipeline {
     _Atomic bool input_ended;
     sem_t intake_ended;            /* posted when intake passes on nothing more */
     _Atomic bool delivered;        /* or given up: delivery has ended */
+    _Atomic bool undelivered;      /* a stop came before some results could be delivered */
     _Atomic int64_t drain_ends_us; /* 0: not stopping */
 
     pthread_mutex_t lock; /* guards failure */

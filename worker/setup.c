@@ -367,7 +367,7 @@ int setup_run(struct setup *setup, const struct settings *s, struct transport *t
     advice_sample_fini(&sample);
     if (rc != 0 || ended != 0)
         return cli_exit_code(e);
-    if (totals->stopped && transport->has_end)
+    if ((totals->stopped && transport->has_end) || totals->undelivered)
         return EX_TEMPFAIL; /* start it again */
     return n_failed > 0 ? EXIT_SOME_FAILED : 0;
 }

@@ -3,10 +3,10 @@
 
 Two workers answer jobs, some longer than a stopping worker has time for. One of them, drawn
 anew each time, is told to stop at a random moment, every fourth time twice; it must end with
-exit code 0 within drain.timeout_s and a second, after a second SIGTERM within the two seconds
-that giving everything up may take (--unhurried: that is only printed, for a machine that does
-other things too); then it is started again. In the end check_history.py says
-what became of the jobs. Prints "N SIGTERMs: N late, N exit codes not 0, at most S s after the
+exit code 0 (75: what is stored could not be delivered) within drain.timeout_s and a second,
+after a second SIGTERM within the two seconds that giving everything up may take (--unhurried:
+that is only printed, for a machine that does other things too); then it is started again. In the
+end check_history.py says what became of the jobs. Prints "N SIGTERMs: N late, N wrong exit codes, at most S s after the
 drain; N lost, N doubled, N different, N recomputed".
 """
 import signal
@@ -16,6 +16,7 @@ import time
 import rig as rigs
 
 SLACK_S = 1.0
+UNDELIVERED = 75  # a second signal came before the brokers took the results
 GIVE_UP_S = 2.0
 TWICE = 4 # every so many times
 
@@ -52,7 +53,7 @@ class Stops:
         if took_s > limit_s:
             self.n_late += 1
             print(f"SIGTERM {self.n}: {took_s:.2f} s, not {limit_s:.2f}", flush=True)
-        if worker.process.returncode != 0:
+        if worker.process.returncode not in (0, UNDELIVERED):
             self.n_bad += 1
             print(f"SIGTERM {self.n}: exit code {worker.process.returncode}", flush=True)
 
@@ -91,7 +92,7 @@ def main():
                      f"{found.n_begun_again} begun again by a process that had them in work"]))
     is_good = found.is_clean() and stops.n_bad == 0 and (args.unhurried or stops.n_late == 0)
     rigs.end_history(rig, is_good)
-    print(f"{stops.n} SIGTERMs: {stops.n_late} late, {stops.n_bad} exit codes not 0, at most "
+    print(f"{stops.n} SIGTERMs: {stops.n_late} late, {stops.n_bad} wrong exit codes, at most "
           f"{stops.over_s:.2f} s after the drain; {rigs.summary(found)}")
     sys.exit(0 if is_good else 1)
 

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "io/kafka_burst.h"
 #include "io/queue_kafka.h"
 
 /* Request keys of Kafka's protocol. */
@@ -557,6 +558,22 @@ static void what_will_not_pass_by_itself_stops_the_source(void **state)
     assert_int_equal(kafka_source_poll(sources[DENIED], 0, &r, NULL), ERR_BROKER);
 }
 
+/* What a former producer may have left open there is asked later. */
+static void a_result_partition_without_a_leader_holds_no_worker_up(void **state)
+{
+    (void)state;
+    assert_int_equal(rd_kafka_mock_topic_create(mock, "led", 4, 1), 0);
+    assert_int_equal(rd_kafka_mock_partition_set_leader(mock, "led", 2, -1), 0);
+    struct kafka_options o = options_of(FLOW);
+    o.results_topic = "led";
+    o.transactional_id = "led-id";
+    struct kafka_burst *burst;
+    struct err e = {0};
+    if (kafka_burst_open(&o, &burst, &e) != 0)
+        fail_msg("%s", e.text);
+    kafka_burst_close(burst);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -569,6 +586,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_message_too_large_fails_alone),
         cmocka_unit_test(what_may_pass_is_told_before_what_is_too_large),
         cmocka_unit_test(a_broker_that_is_away_is_worth_a_retry),
+        cmocka_unit_test(a_result_partition_without_a_leader_holds_no_worker_up),
         cmocka_unit_test(a_stuck_job_bounds_how_far_the_others_run_ahead),
         cmocka_unit_test(consumption_pauses_at_the_limit_and_resumes_at_half),
         cmocka_unit_test(group_errors_are_got_over_and_the_watermark_is_committed),

@@ -95,10 +95,11 @@ static int end_open_records(struct kafka_burst *b, struct err *e)
 {
     if (!b->may_be_open || !GUARD("undecided"))
         return 0;
-    const int rc = kafka_undecided_end(&b->undecided, b->rk, e);
+    bool are_all;
+    const int rc = kafka_undecided_end(&b->undecided, b->rk, &are_all, e);
     if (rc != 0)
         drop_producer(b);
-    b->may_be_open = rc != 0;
+    b->may_be_open = rc != 0 || !are_all;
     return rc;
 }
 

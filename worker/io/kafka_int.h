@@ -77,8 +77,10 @@ struct kafka_undecided {
 int kafka_undecided_open(const struct kafka_options *o, struct kafka_undecided *u,
                          struct err *e);
 void kafka_undecided_close(struct kafka_undecided *u);
-/* No transaction of the producer is open. ERR_RETRY: nothing is known. */
-int kafka_undecided_end(const struct kafka_undecided *u, rd_kafka_t *producer, struct err *e);
+/* No transaction of the producer is open. are_all: false while a partition has no leader that
+ * could be asked. ERR_RETRY: nothing is known. */
+int kafka_undecided_end(const struct kafka_undecided *u, rd_kafka_t *producer, bool *are_all,
+                        struct err *e);
 
 /* The same trouble comes again and again while a broker is away: one line in 30 s per code. */
 struct kafka_error_log {
@@ -97,6 +99,9 @@ void kafka_error_log_line(struct kafka_error_log *l, rd_kafka_resp_err_t code,
 
 /* kafka_topic.c: one question to a broker. The number of partitions, 0 unless it is there. */
 rd_kafka_resp_err_t kafka_topic_look_up(rd_kafka_t *rk, const char *topic, int wait_ms, int *n);
+/* Adds the partitions that have a leader; are_led: all have. */
+rd_kafka_resp_err_t kafka_topic_list_led(rd_kafka_t *rk, const char *topic, int wait_ms,
+                                         rd_kafka_topic_partition_list_t *list, bool *are_led);
 bool kafka_topic_is_unknown(rd_kafka_resp_err_t code);
 /* 0: the topic is not there, -1: nobody says. */
 int kafka_topic_count_partitions(rd_kafka_t *rk, const char *topic, int wait_ms,

@@ -1,22 +1,51 @@
 /* Is a topic there, and with how many partitions? */
 #include "kafka_int.h"
 
-rd_kafka_resp_err_t kafka_topic_look_up(rd_kafka_t *rk, const char *name, int wait_ms, int *n)
+/* *out, when there is no error: rd_kafka_metadata_destroy it. */
+static rd_kafka_resp_err_t ask(rd_kafka_t *rk, const char *name, int wait_ms,
+                               const struct rd_kafka_metadata **out)
 {
-    *n = 0;
     rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
     if (!topic)
         return rd_kafka_last_error();
-    const struct rd_kafka_metadata *found = NULL;
-    rd_kafka_resp_err_t code = rd_kafka_metadata(rk, 0, topic, &found, wait_ms);
-    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        code = found->topic_cnt == 1 ? found->topics[0].err
-                                     : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
-        if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
-            *n = found->topics[0].partition_cnt;
-        rd_kafka_metadata_destroy(found);
-    }
+    rd_kafka_resp_err_t code = rd_kafka_metadata(rk, 0, topic, out, wait_ms);
     rd_kafka_topic_destroy(topic);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return code;
+    code = (*out)->topic_cnt == 1 ? (*out)->topics[0].err
+                                  : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        rd_kafka_metadata_destroy(*out);
+    return code;
+}
+
+rd_kafka_resp_err_t kafka_topic_look_up(rd_kafka_t *rk, const char *name, int wait_ms, int *n)
+{
+    *n = 0;
+    const struct rd_kafka_metadata *found;
+    const rd_kafka_resp_err_t code = ask(rk, name, wait_ms, &found);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return code;
+    *n = found->topics[0].partition_cnt;
+    rd_kafka_metadata_destroy(found);
+    return code;
+}
+
+rd_kafka_resp_err_t kafka_topic_list_led(rd_kafka_t *rk, const char *name, int wait_ms,
+                                         rd_kafka_topic_partition_list_t *list, bool *are_led)
+{
+    *are_led = true;
+    const struct rd_kafka_metadata *found;
+    const rd_kafka_resp_err_t code = ask(rk, name, wait_ms, &found);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return code;
+    for (int i = 0; i < found->topics[0].partition_cnt; i++) {
+        const struct rd_kafka_metadata_partition *p = &found->topics[0].partitions[i];
+        if (p->leader >= 0)
+            rd_kafka_topic_partition_list_add(list, name, p->id);
+        *are_led = *are_led && p->leader >= 0;
+    }
+    rd_kafka_metadata_destroy(found);
     return code;
 }
 

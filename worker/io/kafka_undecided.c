@@ -72,16 +72,18 @@ static bool has_none_of_ours(rd_kafka_resp_err_t code)
     return kafka_topic_is_unknown(code) || code == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
 }
 
+/* Those that have a leader; of the others nobody knows anything. */
 static rd_kafka_resp_err_t list_partitions(const struct kafka_undecided *u, rd_kafka_t *rk,
-                                           rd_kafka_topic_partition_list_t *list)
+                                           rd_kafka_topic_partition_list_t *list, bool *are_all)
 {
+    *are_all = true;
     for (size_t i = 0; i < u->n_topics; i++) {
-        int n;
-        const rd_kafka_resp_err_t code = kafka_topic_look_up(rk, u->topics[i], LOOK_MS, &n);
+        bool are_led;
+        const rd_kafka_resp_err_t code =
+            kafka_topic_list_led(rk, u->topics[i], LOOK_MS, list, &are_led);
         if (code != RD_KAFKA_RESP_ERR_NO_ERROR && !has_none_of_ours(code))
             return code;
-        if (n > 0)
-            rd_kafka_topic_partition_list_add_range(list, u->topics[i], 0, n - 1);
+        *are_all = *are_all && are_led;
     }
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
@@ -101,9 +103,9 @@ static rd_kafka_resp_err_t ask_ends(rd_kafka_t *rk, rd_kafka_topic_partition_lis
 
 /* The partitions of the topics; offset: where each ends, open records included. */
 static rd_kafka_resp_err_t look_once(const struct kafka_undecided *u, rd_kafka_t *looker,
-                                     rd_kafka_topic_partition_list_t *list)
+                                     rd_kafka_topic_partition_list_t *list, bool *are_all)
 {
-    const rd_kafka_resp_err_t code = list_partitions(u, looker, list);
+    const rd_kafka_resp_err_t code = list_partitions(u, looker, list, are_all);
     return code == RD_KAFKA_RESP_ERR_NO_ERROR ? ask_ends(looker, list) : code;
 }
 
@@ -114,13 +116,13 @@ static void clear_list(rd_kafka_topic_partition_list_t *list)
 }
 
 static int look(const struct kafka_undecided *u, rd_kafka_topic_partition_list_t *list,
-                struct err *e)
+                bool *are_all, struct err *e)
 {
     rd_kafka_t *looker;
     TRY(kafka_conf_open_consumer(rd_kafka_conf_dup(u->conf), &looker, e));
     const int64_t began_us = clock_mono_us();
     rd_kafka_resp_err_t code;
-    while ((code = look_once(u, looker, list)) != RD_KAFKA_RESP_ERR_NO_ERROR &&
+    while ((code = look_once(u, looker, list, are_all)) != RD_KAFKA_RESP_ERR_NO_ERROR &&
            clock_mono_us() - began_us < LOOK_US_MAX) {
         clear_list(list);
         nap();
@@ -234,12 +236,14 @@ static int end_there(const struct kafka_undecided *u, rd_kafka_t *producer,
     return rc != 0 ? rc : aborted;
 }
 
-int kafka_undecided_end(const struct kafka_undecided *u, rd_kafka_t *producer, struct err *e)
+int kafka_undecided_end(const struct kafka_undecided *u, rd_kafka_t *producer, bool *are_all,
+                        struct err *e)
 {
+    *are_all = true;
     if (u->n_topics == 0)
         return 0;
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
-    int rc = look(u, list, e);
+    int rc = look(u, list, are_all, e);
     if (rc == 0)
         wait_decided(producer, list);
     if (rc == 0 && list->cnt > 0) {
