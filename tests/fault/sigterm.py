@@ -6,8 +6,8 @@ anew each time, is told to stop at a random moment, every fourth time twice; it 
 exit code 0 (75: what is stored could not be delivered) within drain.timeout_s and a second,
 after a second SIGTERM within the two seconds that giving everything up may take (--unhurried:
 that is only printed, for a machine that does other things too); then it is started again. In
-the end check_history.py says what became of the jobs. Prints "N SIGTERMs: N late, N wrong exit codes, at most S s after the
-drain; N lost, N doubled, N different, N recomputed".
+the end check_history.py says what became of the jobs. Prints "N SIGTERMs: N late, N wrong exit
+codes, at most S s after the drain; N lost, N doubled, N different, N recomputed".
 """
 import signal
 import sys
