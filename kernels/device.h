@@ -126,11 +126,30 @@ struct device_step {
     bool has_head;
 };
 
+/* Families of operations, one for each kind of kernel (cuda/ops.cuh). */
+enum device_family {
+    DEVICE_EMBED,
+    DEVICE_NORM,
+    DEVICE_SILU,
+    DEVICE_ARGMAX,
+    DEVICE_HEADS, /* queries and keys rotated, keys and values written */
+    DEVICE_ATTEND,
+    DEVICE_PAGES,
+    DEVICE_PRODUCT,
+    DEVICE_DEQUANTIZE, /* of a whole matrix, before its product */
+    DEVICE_N_FAMILIES
+};
+
+/* bytes: of device memory that an operation needs, every byte of its inputs and outputs once,
+ * however often caches are asked for it; attention: once for each block that reads it. */
+struct device_cost {
+    uint64_t launches, bytes_read, bytes_written, flops;
+};
+
 /* What steps have cost since device_open, as the source counts it. */
 struct device_counters {
-    uint64_t steps, launches, copies;
-    uint64_t bytes_read, bytes_written; /* device memory that kernels touch */
-    uint64_t flops;
+    uint64_t steps, copies;
+    struct device_cost of[DEVICE_N_FAMILIES];
 };
 
 struct device_info {
