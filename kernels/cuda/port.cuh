@@ -19,6 +19,7 @@
  *     load_matrix_x4(uint32_t r[4], const void *shared), load_matrix_x4_transposed(...)
  *     mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2])  d += a * b, bfloat16
  *     fast_exp2(float), fast_exp(float), rsqrt_of(float)
+ *     mul_rounded(float, float), add_rounded(float, float): never part of a fused operation
  *
  * Host side:
  *     stream_t, memory: device_alloc, device_free, copy_to_device, copy_to_host (on a stream),
@@ -32,5 +33,24 @@
 #else
 #include "emu/port_emu.h"
 #endif
+
+/* The host's files are built without contraction. */
+DEVICE float mul_rounded(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+DEVICE float add_rounded(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
 
 #endif
