@@ -57,11 +57,11 @@ struct device_model {
 };
 
 struct device_options {
-    size_t ordinal;      /* which device of the machine */
-    size_t n_pages;      /* of the KV pool */
-    enum kv_type kv_type; /* KV_F32 or KV_BF16 */
-    size_t n_rows_max;   /* of a step */
-    size_t n_logits_max; /* of a step */
+    size_t ordinal;         /* which device of the machine */
+    size_t n_pages;         /* of the KV pool */
+    enum kv_type kv_type;   /* KV_F32 or KV_BF16 */
+    size_t n_rows_max;      /* of a step */
+    size_t n_logits_max;    /* of a step */
     size_t n_page_refs_max; /* of a step: struct device_step's pages */
     bool exact;
 };
@@ -121,17 +121,36 @@ struct device_step {
     bool has_head;
 };
 
+/* Families of operations, one for each kind of kernel (cuda/ops.cuh). */
+enum device_family {
+    DEVICE_EMBED,
+    DEVICE_NORM,
+    DEVICE_SILU,
+    DEVICE_ARGMAX,
+    DEVICE_HEADS, /* queries and keys rotated, keys and values written */
+    DEVICE_ATTEND,
+    DEVICE_PAGES,
+    DEVICE_PRODUCT,
+    DEVICE_DEQUANTIZE, /* of a whole matrix, before its product */
+    DEVICE_N_FAMILIES
+};
+
+/* bytes: of device memory that an operation needs, every byte of its inputs and outputs once,
+ * however often caches are asked for it; attention: once for each block that reads it. */
+struct device_cost {
+    uint64_t launches, bytes_read, bytes_written, flops;
+};
+
 /* What steps have cost since device_open, as the source counts it. */
 struct device_counters {
-    uint64_t steps, launches, copies;
-    uint64_t bytes_read, bytes_written; /* device memory that kernels touch */
-    uint64_t flops;
+    uint64_t steps, copies;
+    struct device_cost of[DEVICE_N_FAMILIES];
 };
 
 struct device_info {
-    char name[96];           /* "NVIDIA H200", "cuda-emu" */
-    char arithmetic[32];     /* part of the names of KV files: "cuda-bf16" */
-    int compute_capability;  /* 90 */
+    char name[96];          /* "NVIDIA H200", "cuda-emu" */
+    char arithmetic[32];    /* part of the names of KV files: "cuda-bf16" */
+    int compute_capability; /* 90 */
     size_t memory_bytes, free_bytes;
 };
 

@@ -1,7 +1,8 @@
 /*
  * The operations of the CUDA backend: each launches kernels on a stream and returns. One .cu
- * file per family; pointers are the device's unless said otherwise. Shapes are in the letters of
- * kernels.h: T rows, D width, H heads, KVH KV heads, HD head dim, F inner width, V vocabulary.
+ * file per family; pointers are the device's unless said otherwise. Shapes are in the letters
+ * of kernels.h: T rows, D width, H heads, KVH KV heads, HD head dim, F inner width, V
+ * vocabulary.
  *
  * Each op has a plain twin in tests/twins that computes it in double from the same inputs.
  * Errors of a launch are seen by the caller (port.cuh: last_error).
@@ -19,7 +20,7 @@ extern "C" {
  * At least one of the two is there. */
 struct matrix {
     enum quant_type type;
-    int n_rows, n_cols;   /* N, K */
+    int n_rows, n_cols;    /* N, K */
     const uint8_t *blocks; /* rows quant_row_bytes(type, K) apart, 16-byte aligned; or NULL */
     const bf16 *rows;      /* [N, K] or NULL */
 };
@@ -82,6 +83,9 @@ struct attend_args {
     int block_queries_max; /* (row, query head) pairs of a block and KV head at most */
     bool exact;
     bf16 *mixed; /* [T, H * HD] out */
+    /* For the counters only (count.cuh: attend_keys): keys of all blocks' spans, and keys that
+     * all rows see. */
+    uint64_t keys_read, row_keys;
 };
 void attend(stream_t s, const attend_args &a);
 
@@ -115,6 +119,6 @@ int product(products *p, stream_t s, const matrix &w, const bf16 *x, int n_rows,
 /* rows = the matrix's values in bfloat16, rounded to nearest even. */
 void dequantize(stream_t s, const matrix &w, bf16 *rows);
 
-/* ---- counting (count.cuh): every op adds what it reads, writes and computes */
+/* ---- counting: every launcher above says what its op costs by count_op() of count.cuh */
 
 #endif
