@@ -14,8 +14,13 @@ extern "C" {
 
 enum { ROUNDS = 5, BLOCK = 256, GRID_MAX = 4096 };
 
+/* As much as a thread can read at a time. */
+struct alignas(16) vector16 {
+    uint32_t words[4];
+};
+
 /* Read once, written once: bound by memory. */
-KERNEL void copy_vectors(const uint4 *from, size_t n, uint4 *to)
+KERNEL void copy_vectors(const vector16 *from, size_t n, vector16 *to)
 {
     const size_t stride = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
@@ -37,7 +42,7 @@ KERNEL void fill_random(bf16 *out, size_t n)
 static dim3 grid_for(size_t n)
 {
     const size_t blocks = (n + BLOCK - 1) / BLOCK;
-    return dim3((unsigned)(blocks < GRID_MAX ? blocks : GRID_MAX));
+    return dim3(blocks < GRID_MAX ? (unsigned)blocks : GRID_MAX);
 }
 
 static int check(const char *what, struct err *e)
@@ -53,7 +58,7 @@ static int check(const char *what, struct err *e)
 struct measured {
     stream_t stream;
     size_t copy_bytes;
-    uint4 *from, *to;
+    vector16 *from, *to;
     products *plans;
     matrix weights;
     bf16 *x, *y;
@@ -61,7 +66,7 @@ struct measured {
 
 static int copy_once(measured *m, struct err *e)
 {
-    const size_t n = m->copy_bytes / sizeof(uint4);
+    const size_t n = m->copy_bytes / sizeof(vector16);
     (void)e;
     LAUNCH(copy_vectors, grid_for(n), BLOCK, 0, m->stream, m->from, n, m->to);
     return 0;
@@ -101,8 +106,8 @@ static int measure_copy(measured *m, const device_peak_sizes *sizes, double *rat
                         struct err *e)
 {
     m->copy_bytes = sizes->copy_bytes;
-    m->from = (uint4 *)device_alloc(sizes->copy_bytes);
-    m->to = (uint4 *)device_alloc(sizes->copy_bytes);
+    m->from = (vector16 *)device_alloc(sizes->copy_bytes);
+    m->to = (vector16 *)device_alloc(sizes->copy_bytes);
     if (!m->from || !m->to)
         return ERR_SET(e, ERR_NOMEM, "the device has no %zu MiB for measuring a copy",
                        2 * sizes->copy_bytes >> 20);
