@@ -42,7 +42,7 @@ KERNEL void fill_random(bf16 *out, size_t n)
 static dim3 grid_for(size_t n)
 {
     const size_t blocks = (n + BLOCK - 1) / BLOCK;
-    return dim3(blocks < GRID_MAX ? (unsigned)blocks : GRID_MAX);
+    return dim3((unsigned)(blocks < (size_t)GRID_MAX ? blocks : (size_t)GRID_MAX));
 }
 
 static int check(const char *what, struct err *e)
