@@ -22,6 +22,7 @@
  *     load_matrix_x4(uint32_t r[4], const void *shared), load_matrix_x4_transposed(...)
  *     mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2])  d += a * b, bfloat16
  *     fast_exp2(float), fast_exp(float), rsqrt_of(float)
+ *     mul_rounded(float, float), add_rounded(float, float): never part of a fused operation
  *
  * Every thread of a block comes to the same sync_block() of the source or has returned, and all
  * 32 lanes of a warp to the same line for everything that a warp does together: the emulation
@@ -62,5 +63,24 @@ struct bf16 {
 #else
 #include "emu/port_emu.h"
 #endif
+
+/* The host's files are built without contraction. */
+DEVICE float mul_rounded(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+DEVICE float add_rounded(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
 
 #endif

@@ -14,6 +14,7 @@
 
 enum {
     BLOCK_QUERIES = 96,    /* (row, query head) pairs of a block, about */
+    DEVICE_QUERIES = 64,   /* the same on a device: whole tiles of its products */
     PAGE_READ_QUERIES = 6, /* reading a page costs as much as this many queries on it */
     ROUNDS_EVEN = 8,       /* items per thread that are even enough however they are cut */
 };
@@ -212,6 +213,8 @@ static size_t count_blocks(const struct attention_plan *p, size_t block_rows)
 static size_t choose_block_rows(const struct forward *f)
 {
     const struct attention_plan *p = &f->attention;
+    if (f->on_device)
+        return attention_rows_max(f);
     const size_t n_threads = pool_threads(f->threads);
     size_t best = attention_rows_max(f), best_cost = SIZE_MAX;
     for (size_t rows = best; rows > 0; rows--) {
@@ -308,7 +311,8 @@ size_t attention_heads(const struct forward *f)
 
 size_t attention_rows_max(const struct forward *f)
 {
-    const size_t rows = BLOCK_QUERIES / attention_heads(f);
+    const size_t queries = f->on_device ? DEVICE_QUERIES : BLOCK_QUERIES;
+    const size_t rows = queries / attention_heads(f);
     return rows > 0 ? rows : 1;
 }
 
