@@ -162,6 +162,18 @@ struct device_info {
     size_t n_pages;
 };
 
+/* What a device can do at most, measured: the yardstick of its speeds. */
+struct device_peaks {
+    double copy;    /* bytes a second, read and written both counted */
+    double product; /* bfloat16 operations a second; an addition and a multiplication are two */
+};
+
+struct device_peak_sizes {
+    size_t copy_bytes;   /* many times the cache; twice as much memory is taken */
+    size_t product_side; /* of a square matrix, a multiple of 32 */
+    int64_t us;          /* that each measurement goes on for at least */
+};
+
 /* ------------------------------------------------------------------ the backend */
 
 struct device;
@@ -191,6 +203,10 @@ struct device_backend {
                       size_t from_slot, struct err *e);
     int (*read_page)(struct device *d, int32_t page, void *out, struct err *e);
     int (*write_page)(struct device *d, int32_t page, const void *in, struct err *e);
+
+    /* Of a device that nothing else uses meanwhile; needs none to be open. */
+    int (*peaks)(size_t ordinal, const struct device_peak_sizes *sizes,
+                 struct device_peaks *out, struct err *e);
 };
 
 /* The symbol of a module that gives its backend. */

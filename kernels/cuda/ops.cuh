@@ -124,6 +124,11 @@ int product(products *p, stream_t s, const matrix &w, const bf16 *x, int n_rows,
 /* rows = the matrix's values in bfloat16, rounded to nearest even. */
 void dequantize(stream_t s, const matrix &w, bf16 *rows);
 
+/* ---- peaks.cu: a slot of struct device_backend */
+
+int measure_peaks(size_t ordinal, const device_peak_sizes *sizes, device_peaks *out,
+                  struct err *e);
+
 /* ---- counting: every launcher above says what its op costs by count_op() of count.cuh */
 
 #endif
