@@ -2,7 +2,7 @@
  * The same jobs under many levers. With `exact`, every answer has to be the same, token for
  * token, as when each job runs alone. Without it, and beside the CPU, two answers may part
  * where two tokens are nearly as likely: at the first place where they do, the CPU's logits of
- * the two are at most a few of the device's own errors apart, and those errors are small. What
+ * the two are at most twice the error of the device apart, and those errors are small. What
  * is more is a fault.
  */
 #include <jansson.h>
@@ -22,7 +22,7 @@ enum {
     PROMPT_MAX = 200,
     CONTEXT = 256,
     N_DOCUMENTS = 3,
-    ERRORS_MAX = 3, /* between the two tokens of a tie */
+    ERRORS_MAX = 2, /* between the two tokens of a tie */
 };
 /* Of a logit, as a share of the logits' spread. bfloat16 has 8 bits: 1/256 a product. */
 static const double ERROR_MAX = 0.25, RMS_MAX = 0.05;
