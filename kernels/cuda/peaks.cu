@@ -7,6 +7,7 @@
  */
 #include "count.cuh"
 #include "ops.cuh"
+#include "probe.cuh"
 
 extern "C" {
 #include "base/clock.h"
@@ -152,11 +153,15 @@ static void give_back(measured *m)
 int measure_peaks(size_t ordinal, const device_peak_sizes *sizes, device_peaks *out,
                   struct err *e)
 {
+    device_info info;
     device_facts facts;
     measured m = {};
-    if (!device_use((int)ordinal, &facts))
-        return ERR_SET(e, ERR_UNSUPPORTED, "device %zu cannot be used: %s", ordinal,
-                       last_error());
+    TRY(probe_device(ordinal, &info, e));
+    if (!device_use((int)ordinal, &facts)) {
+        const char *why = last_error();
+        return ERR_SET(e, ERR_UNSUPPORTED, "%s cannot be used: %s", info.name,
+                       why ? why : "it does not say why");
+    }
     count_into(nullptr);
     m.stream = stream_open();
     int rc = measure_copy(&m, sizes, &out->copy, e);

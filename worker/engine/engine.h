@@ -29,6 +29,7 @@
 #include "kernels.h"
 #include "model/model.h"
 
+struct device_counters;
 struct engine;
 struct heads;
 
@@ -193,6 +194,8 @@ int engine_open(const struct model *m, const struct engine_options *options,
 void engine_close(struct engine *eng);
 struct engine_plan engine_plan(const struct engine *eng);
 struct engine_counters engine_counters(const struct engine *eng);
+/* What steps have cost the device since it was opened (device.h); false: there is none. */
+bool engine_device_counters(const struct engine *eng, struct device_counters *out);
 /* The CPU's, which computes drafts even when there is a device. */
 const struct kernels *engine_kernels(const struct engine *eng);
 

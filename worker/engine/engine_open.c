@@ -412,6 +412,14 @@ struct engine_counters engine_counters(const struct engine *eng)
     return counters;
 }
 
+bool engine_device_counters(const struct engine *eng, struct device_counters *out)
+{
+    *out = (struct device_counters){0};
+    if (eng->device)
+        eng->device->backend->counters(eng->device->device, out);
+    return eng->device;
+}
+
 const struct kernels *engine_kernels(const struct engine *eng)
 {
     return &eng->kernels;
