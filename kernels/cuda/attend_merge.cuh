@@ -1,5 +1,6 @@
 /*
- * Keys split over thread blocks (mode fast): what each leaves behind, and how it comes together.
+ * Keys split over thread blocks (mode fast): what each leaves behind, and how it comes
+ * together.
  *
  * partial: o [splits, attend rows, H, HD], not divided by its sum, then (top, sum)
  * [splits, attend rows, H, 2]: the greatest score in powers of two, and the sum of the weights
@@ -59,8 +60,8 @@ KERNEL void __launch_bounds__(32) attend_merge(const attend_launch l, int n_spli
     float total = weight * sum;
     for (int mask = 16; mask > 0; mask /= 2)
         total = total + shuffle_xor(total, mask);
-    bf16 *out = l.a.mixed +
-                ((size_t)l.a.rows[row].row * (size_t)l.a.n_heads + (size_t)head) * head_dim;
+    bf16 *out =
+        l.a.mixed + ((size_t)l.a.rows[row].row * (size_t)l.a.n_heads + (size_t)head) * head_dim;
     for (size_t d = 0; d < head_dim; d += 32) {
         float o = 0;
         for (int i = 0; i < n_splits; i++) {

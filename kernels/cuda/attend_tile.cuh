@@ -15,8 +15,8 @@ struct alignas(16) attend_chunk {
 
 enum { ROWS = 16, CHUNK = 8 }; /* queries of a fragment, bfloat16 of a chunk */
 
-/* A tile's geometry. Rows in shared memory are an odd number of chunks apart, so that eight rows
- * of a matrix lie in different banks. */
+/* A tile's geometry. Rows in shared memory are an odd number of chunks apart, so that eight
+ * rows of a matrix lie in different banks. */
 template <int HD, int WARPS, int STACK> struct attend_shape {
     static constexpr int ROW_CHUNKS = HD / CHUNK;
     static constexpr int STRIDE = ROW_CHUNKS + 1;
@@ -130,8 +130,8 @@ DEVICE void attend_open_state(const attend_launch &l, const attend_tile &t,
                 s->o[m][n][e] = 0;
         if constexpr (shape::HOLDS_QUERIES)
             for (int k = 0; k < HD / 16; k++)
-                attend_load_rows<shape::STRIDE>(s->q[m][k],
-                                                queries + m * ROWS * shape::STRIDE, k);
+                attend_load_rows<shape::STRIDE>(s->q[m][k], queries + m * ROWS * shape::STRIDE,
+                                                k);
     }
 }
 
@@ -199,7 +199,8 @@ DEVICE void attend_mask(const attend_launch &l, const attend_page &page, int m,
 
 /*
  * Scores become weights, and the state fades where a row's greatest score has grown. Every
- * operation on a row is the same whatever stands in the other rows: to fade by 1 changes nothing.
+ * operation on a row is the same whatever stands in the other rows: to fade by 1 changes
+ * nothing.
  */
 template <int HD>
 DEVICE void attend_weigh(float scale_log2, attend_scores *scores, float top[2], float sum[2],
@@ -272,7 +273,8 @@ DEVICE void attend_add_values(attend_state<HD, STACK> *s, const attend_scores *s
 }
 
 /* Which fragments of the warp have a row that the page is for: a bit each. */
-template <int STACK> DEVICE int attend_concerned(const attend_launch &l, const attend_page &page)
+template <int STACK>
+DEVICE int attend_concerned(const attend_launch &l, const attend_page &page)
 {
     const int first = attend_warp() * l.warp_queries;
     int concerned = 0;
@@ -340,9 +342,9 @@ DEVICE void attend_shared_pages(const attend_launch &l, const attend_tile &t,
 /* ------------------------------------------------------------------ pages of one warp */
 
 template <int HD, int STACK>
-DEVICE void attend_own_scores(const attend_launch &l, const attend_page &page, int concerned,
-                              const attend_state<HD, STACK> &s, const attend_chunk *queries,
-                              const attend_chunk *keys, attend_scores *scores)
+DEVICE void attend_own_scores(int concerned, const attend_state<HD, STACK> &s,
+                              const attend_chunk *queries, const attend_chunk *keys,
+                              attend_scores *scores)
 {
     if (STACK == 1 || concerned == (1 << STACK) - 1)
         attend_score<HD, STACK, 0, STACK>(s, queries, keys, scores);
@@ -376,8 +378,8 @@ DEVICE void attend_own_values(int concerned, attend_state<HD, STACK> *s,
         attend_add_values<HD, STACK, STACK - 1, 1>(s, scores, values);
 }
 
-/* A warp alone over the spans of its own queries, in a slot of its own: the next page's keys are
- * on their way while values are added, the values while scores are computed. */
+/* A warp alone over the spans of its own queries, in a slot of its own: the next page's keys
+ * are on their way while values are added, the values while scores are computed. */
 template <int HD, int STACK>
 DEVICE void attend_own_pages(const attend_launch &l, const attend_tile &t,
                              const attend_chunk *queries, attend_chunk *keys,
@@ -402,7 +404,7 @@ DEVICE void attend_own_pages(const attend_launch &l, const attend_tile &t,
         attend_scores scores[STACK];
         copy_async_wait<1>();
         sync_warp(); /* the keys are there */
-        attend_own_scores(l, page, concerned, *s, queries, keys, scores);
+        attend_own_scores(concerned, *s, queries, keys, scores);
         sync_warp(); /* all have left them */
         is_more = attend_walk_next(l, t, &w);
         if (is_more) {
@@ -447,17 +449,16 @@ DEVICE void attend_put_rows(const attend_launch &l, const attend_tile &t,
             const float share = 1.0f / s.sum[m][h];
             attend_chunk *row = rows + (m * ROWS + h * 8 + lane / 4) * shape::STRIDE;
             for (int n = 0; n < HD / 8; n++)
-                row[n].words[lane % 4] =
-                    attend_pack(fmaf(s.o[m][n][2 * h], share, 0.0f),
-                                fmaf(s.o[m][n][2 * h + 1], share, 0.0f));
+                row[n].words[lane % 4] = attend_pack(fmaf(s.o[m][n][2 * h], share, 0.0f),
+                                                     fmaf(s.o[m][n][2 * h + 1], share, 0.0f));
         }
     sync_warp();
     for (int i = lane; i < shape::WARP_ROWS * shape::ROW_CHUNKS; i += 32) {
         const int row = i / shape::ROW_CHUNKS, chunk = i % shape::ROW_CHUNKS;
         if (row < l.warp_queries && first + row < t.n_queries)
-            *reinterpret_cast<attend_chunk *>(l.a.mixed +
-                                              attend_place_of(l, t, first + row) +
-                                              chunk * CHUNK) = rows[row * shape::STRIDE + chunk];
+            *reinterpret_cast<attend_chunk *>(l.a.mixed + attend_place_of(l, t, first + row) +
+                                              chunk * CHUNK) =
+                rows[row * shape::STRIDE + chunk];
     }
 }
 

@@ -171,15 +171,14 @@ DEVICE const T *attend_page_data(const attend_launch &l, const attend_tile &t, i
                                  int page)
 {
     const kv_memory &kv = l.a.kv;
-    const size_t index = ((size_t)l.a.layer * (size_t)kv.n_pages + (size_t)page) *
-                             (size_t)kv.n_kv_heads +
-                         (size_t)t.kv_head;
-    return static_cast<const T *>(kv.data) +
-           index * (size_t)(2 * KV_PAGE_TOKENS * head_dim);
+    const size_t index =
+        ((size_t)l.a.layer * (size_t)kv.n_pages + (size_t)page) * (size_t)kv.n_kv_heads +
+        (size_t)t.kv_head;
+    return static_cast<const T *>(kv.data) + index * (size_t)(2 * KV_PAGE_TOKENS * head_dim);
 }
 
-/* Where a page's tokens are: side by side, or, where a branch is not NULL, those of its positions
- * wherever their slots are. */
+/* Where a page's tokens are: side by side, or, where a branch is not NULL, those of its
+ * positions wherever their slots are. */
 template <class T> struct attend_source {
     const T *page;
     const device_branch *branch;
