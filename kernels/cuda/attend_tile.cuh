@@ -59,27 +59,45 @@ DEVICE int attend_warp()
 
 /* ------------------------------------------------------------------ to shared memory */
 
-/* Keys, or values, of a page; zeros stand for what no row sees, since a slot that was
- * never written may hold NaN. */
-template <int HD, int STRIDE, int THREADS>
+/* Keys, or values, of tokens that stand anywhere; zeros stand for what no row sees, since a
+ * slot that was never written may hold NaN. */
+template <int HD, int THREADS>
+DEVICE void attend_copy_tokens(const attend_launch &l, const attend_tile &t,
+                               const attend_source<bf16> &source, int offset, attend_chunk *to,
+                               int thread)
+{
+    constexpr int ROW_CHUNKS = HD / CHUNK, N = KV_PAGE_TOKENS * ROW_CHUNKS;
+#pragma unroll 1
+    for (int i = thread; i < N; i += THREADS) {
+        const int token = i / ROW_CHUNKS, chunk = i % ROW_CHUNKS;
+        attend_chunk *shared = to + token * (ROW_CHUNKS + 1) + chunk;
+        if (token < source.n_keys)
+            copy_async_16(shared,
+                          attend_token_of(l, t, source, HD, token) + offset + chunk * CHUNK);
+        else
+            *shared = {{0, 0, 0, 0}};
+    }
+}
+
+/* Keys, or values, of a page. A whole page is one run of memory. */
+template <int HD, int THREADS>
 DEVICE void attend_copy_unit(const attend_launch &l, const attend_tile &t,
                              const attend_source<bf16> &source, bool is_values,
                              attend_chunk *to, int thread)
 {
     constexpr int ROW_CHUNKS = HD / CHUNK, N = KV_PAGE_TOKENS * ROW_CHUNKS;
     const int offset = is_values ? KV_PAGE_TOKENS * HD : 0;
+    if (source.branch || source.n_keys < KV_PAGE_TOKENS) {
+        attend_copy_tokens<HD, THREADS>(l, t, source, offset, to, thread);
+        return;
+    }
+    const bf16 *from = source.page + offset + thread * CHUNK;
 #pragma unroll
     for (int first = 0; first < N; first += THREADS) {
-        const int i = first + thread;
-        const int token = i / ROW_CHUNKS, chunk = i % ROW_CHUNKS;
-        attend_chunk *shared = to + token * STRIDE + chunk;
-        if (N % THREADS != 0 && i >= N)
-            break;
-        if (token < source.n_keys)
-            copy_async_16(shared,
-                          attend_token_of(l, t, source, HD, token) + offset + chunk * CHUNK);
-        else
-            *shared = {{0, 0, 0, 0}};
+        const int token = THREADS % ROW_CHUNKS == 0 ? first / ROW_CHUNKS + thread / ROW_CHUNKS
+                                                    : (first + thread) / ROW_CHUNKS;
+        if (N % THREADS == 0 || first + thread < N)
+            copy_async_16(to + first + thread + token, from + first * CHUNK);
     }
 }
 
@@ -116,7 +134,9 @@ DEVICE void attend_open_state(const attend_launch &l, const attend_tile &t,
 {
     using shape = attend_shape<HD, 1, STACK>;
     const int first = attend_warp() * l.warp_queries;
+#pragma unroll
     for (int m = 0; m < STACK; m++) {
+#pragma unroll
         for (int h = 0; h < 2; h++) {
             const int row = m * ROWS + h * 8 + attend_lane() / 4;
             const bool is_there = row < l.warp_queries && first + row < t.n_queries;
@@ -125,10 +145,13 @@ DEVICE void attend_open_state(const attend_launch &l, const attend_tile &t,
             s->top[m][h] = -INFINITY;
             s->sum[m][h] = 0;
         }
+#pragma unroll
         for (int n = 0; n < HD / 8; n++)
+#pragma unroll
             for (int e = 0; e < 4; e++)
                 s->o[m][n][e] = 0;
         if constexpr (shape::HOLDS_QUERIES)
+#pragma unroll
             for (int k = 0; k < HD / 16; k++)
                 attend_load_rows<shape::STRIDE>(s->q[m][k], queries + m * ROWS * shape::STRIDE,
                                                 k);
@@ -143,8 +166,11 @@ DEVICE void attend_score(const attend_state<HD, STACK> &s, const attend_chunk *q
     using shape = attend_shape<HD, 1, STACK>;
     const int lane = attend_lane();
     const attend_chunk *key = keys + (lane / 16 * 8 + lane % 8) * shape::STRIDE + lane / 8 % 2;
+#pragma unroll
     for (int m = FIRST; m < FIRST + COUNT; m++)
+#pragma unroll
         for (int n = 0; n < 4; n++)
+#pragma unroll
             for (int e = 0; e < 4; e++)
                 scores[m].s[n][e] = 0;
 #pragma unroll
@@ -153,6 +179,7 @@ DEVICE void attend_score(const attend_state<HD, STACK> &s, const attend_chunk *q
 #pragma unroll
         for (int m = 0; m < COUNT; m++)
             if constexpr (shape::HOLDS_QUERIES)
+#pragma unroll
                 for (int e = 0; e < 4; e++)
                     q[m][e] = s.q[FIRST + m][k][e];
             else
@@ -186,12 +213,15 @@ DEVICE void attend_mask(const attend_launch &l, const attend_page &page, int m,
 {
     const int lane = attend_lane();
     int limit[2];
+#pragma unroll
     for (int h = 0; h < 2; h++)
         limit[h] = attend_limit(l, page, position[h], m * ROWS + h * 8 + lane / 4);
     const int last = page.first_position + KV_PAGE_TOKENS - 1;
     if (!vote(limit[0] < last || limit[1] < last))
         return;
+#pragma unroll
     for (int n = 0; n < 4; n++)
+#pragma unroll
         for (int e = 0; e < 4; e++)
             if (page.first_position + n * 8 + lane % 4 * 2 + e % 2 > limit[e / 2])
                 scores->s[n][e] = -INFINITY;
@@ -207,8 +237,10 @@ DEVICE void attend_weigh(float scale_log2, attend_scores *scores, float top[2], 
                          float (*o)[4])
 {
     float faded[2];
+#pragma unroll
     for (int h = 0; h < 2; h++) {
         float best = -INFINITY;
+#pragma unroll
         for (int n = 0; n < 4; n++)
             best = fmaxf(best, fmaxf(scores->s[n][2 * h], scores->s[n][2 * h + 1]));
         best = fmaxf(best, shuffle_xor(best, 1));
@@ -218,7 +250,9 @@ DEVICE void attend_weigh(float scale_log2, attend_scores *scores, float top[2], 
         faded[h] = fast_exp2(top[h] - base);
         top[h] = best;
         float added = 0;
+#pragma unroll
         for (int n = 0; n < 4; n++)
+#pragma unroll
             for (int e = 2 * h; e < 2 * h + 2; e++) {
                 scores->s[n][e] = fast_exp2(fmaf(scores->s[n][e], scale_log2, -base));
                 added = added + scores->s[n][e];
@@ -226,7 +260,9 @@ DEVICE void attend_weigh(float scale_log2, attend_scores *scores, float top[2], 
         sum[h] = fmaf(sum[h], faded[h], added);
     }
     if (vote(faded[0] != 1.0f || faded[1] != 1.0f))
+#pragma unroll
         for (int n = 0; n < HD / 8; n++)
+#pragma unroll
             for (int e = 0; e < 4; e++)
                 o[n][e] *= faded[e / 2];
 }
@@ -255,6 +291,7 @@ DEVICE void attend_add_values(attend_state<HD, STACK> *s, const attend_scores *s
         uint32_t p[COUNT][4];
 #pragma unroll
         for (int m = 0; m < COUNT; m++)
+#pragma unroll
             for (int e = 0; e < 4; e++) {
                 const float *pair = &scores[FIRST + m].s[2 * k + e / 2][e % 2 * 2];
                 p[m][e] = attend_pack(pair[0], pair[1]);
@@ -278,6 +315,7 @@ DEVICE int attend_concerned(const attend_launch &l, const attend_page &page)
 {
     const int first = attend_warp() * l.warp_queries;
     int concerned = 0;
+#pragma unroll
     for (int m = 0; m < STACK; m++) {
         const int begin = first + m * ROWS;
         const int rest = l.warp_queries - m * ROWS;
@@ -300,9 +338,8 @@ DEVICE void attend_fetch_page(const attend_launch &l, const attend_tile &t, atte
     if (attend_walk_next(l, t, w)) {
         p = attend_page_of(l, t, *w);
         const attend_source<bf16> source = attend_source_of<bf16>(l, t, *w, HD);
-        attend_copy_unit<HD, shape::STRIDE, shape::THREADS>(l, t, source, false, slot, thread);
-        attend_copy_unit<HD, shape::STRIDE, shape::THREADS>(l, t, source, true,
-                                                            slot + shape::UNIT, thread);
+        attend_copy_unit<HD, shape::THREADS>(l, t, source, false, slot, thread);
+        attend_copy_unit<HD, shape::THREADS>(l, t, source, true, slot + shape::UNIT, thread);
     }
     if (thread == 0)
         *page = p;
@@ -386,7 +423,6 @@ DEVICE void attend_own_pages(const attend_launch &l, const attend_tile &t,
                              attend_state<HD, STACK> *s)
 {
     using shape = attend_shape<HD, 1, STACK>;
-    constexpr int STRIDE = shape::STRIDE;
     attend_chunk *values = keys + shape::UNIT;
     const int lane = attend_lane();
     attend_walk w = attend_walk_open(t, attend_warp());
@@ -394,9 +430,9 @@ DEVICE void attend_own_pages(const attend_launch &l, const attend_tile &t,
     if (!is_more)
         return;
     attend_source<bf16> source = attend_source_of<bf16>(l, t, w, HD);
-    attend_copy_unit<HD, STRIDE, 32>(l, t, source, false, keys, lane);
+    attend_copy_unit<HD, 32>(l, t, source, false, keys, lane);
     copy_async_commit();
-    attend_copy_unit<HD, STRIDE, 32>(l, t, source, true, values, lane);
+    attend_copy_unit<HD, 32>(l, t, source, true, values, lane);
     copy_async_commit();
     while (is_more) {
         const attend_page page = attend_page_of(l, t, w);
@@ -409,7 +445,7 @@ DEVICE void attend_own_pages(const attend_launch &l, const attend_tile &t,
         is_more = attend_walk_next(l, t, &w);
         if (is_more) {
             source = attend_source_of<bf16>(l, t, w, HD);
-            attend_copy_unit<HD, STRIDE, 32>(l, t, source, false, keys, lane);
+            attend_copy_unit<HD, 32>(l, t, source, false, keys, lane);
         }
         copy_async_commit();
         attend_own_weights(l, page, concerned, s, scores);
@@ -418,7 +454,7 @@ DEVICE void attend_own_pages(const attend_launch &l, const attend_tile &t,
         attend_own_values(concerned, s, scores, values);
         sync_warp(); /* all have left them */
         if (is_more)
-            attend_copy_unit<HD, STRIDE, 32>(l, t, source, true, values, lane);
+            attend_copy_unit<HD, 32>(l, t, source, true, values, lane);
         copy_async_commit();
     }
 }
@@ -428,7 +464,9 @@ DEVICE void attend_own_pages(const attend_launch &l, const attend_tile &t,
 /* Of all four threads of a row. */
 template <int HD, int STACK> DEVICE void attend_sum_rows(attend_state<HD, STACK> *s)
 {
+#pragma unroll
     for (int m = 0; m < STACK; m++)
+#pragma unroll
         for (int h = 0; h < 2; h++) {
             s->sum[m][h] = s->sum[m][h] + shuffle_xor(s->sum[m][h], 1);
             s->sum[m][h] = s->sum[m][h] + shuffle_xor(s->sum[m][h], 2);
@@ -444,10 +482,13 @@ DEVICE void attend_put_rows(const attend_launch &l, const attend_tile &t,
     using shape = attend_shape<HD, 1, STACK>;
     const int lane = attend_lane(), first = attend_warp() * l.warp_queries;
     sync_warp(); /* all have left the queries */
+#pragma unroll
     for (int m = 0; m < STACK; m++)
+#pragma unroll
         for (int h = 0; h < 2; h++) {
             const float share = 1.0f / s.sum[m][h];
             attend_chunk *row = rows + (m * ROWS + h * 8 + lane / 4) * shape::STRIDE;
+#pragma unroll
             for (int n = 0; n < HD / 8; n++)
                 row[n].words[lane % 4] = attend_pack(fmaf(s.o[m][n][2 * h], share, 0.0f),
                                                      fmaf(s.o[m][n][2 * h + 1], share, 0.0f));
@@ -467,13 +508,16 @@ DEVICE void attend_put_partial(const attend_launch &l, const attend_tile &t,
                                const attend_state<HD, STACK> &s)
 {
     const int lane = attend_lane(), first = attend_warp() * l.warp_queries;
+#pragma unroll
     for (int m = 0; m < STACK; m++)
+#pragma unroll
         for (int h = 0; h < 2; h++) {
             if (s.position[m][h] == INT32_MAX)
                 continue;
             const int row = m * ROWS + h * 8 + lane / 4;
             const size_t at = attend_partial_of(l, t, first + row, (int)blockIdx.z);
             float *o = l.partial + at * HD + lane % 4 * 2;
+#pragma unroll
             for (int n = 0; n < HD / 8; n++) {
                 o[n * 8] = s.o[m][n][2 * h];
                 o[n * 8 + 1] = s.o[m][n][2 * h + 1];
