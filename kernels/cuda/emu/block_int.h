@@ -95,6 +95,8 @@ void shared_open(size_t dynamic_bytes); /* of a launch */
 void shared_begin_block();
 void shared_close(); /* fails when a launch wrote beyond its dynamic shared memory */
 bool is_shared_memory(const void *p, size_t bytes);
+/* Fails unless it is, and no copy to it is under way. */
+void shared_check_read(const void *p, size_t bytes, emu_place place);
 /* Copies that nobody waited for end with their block. */
 void async_copies_drop(thread *t);
 

@@ -5,13 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#define HAS_ASAN 1
-#else
-#define HAS_ASAN 0
-#endif
+#include "asan_int.h"
 
 /* ------------------------------------------------------------------ the switch itself */
 
@@ -112,11 +106,9 @@ fibre *fibre_take(unsigned number, void (*entry)())
         free_list = free_list->next;
     /* Stacks lie at the same place of their pages: all would share the same few cache sets. */
     const size_t unused = (number % 32) * 128;
-#if HAS_ASAN
     /* Frames that were left without a return; deeper ones cleaned up after themselves. */
     const size_t dirty = 8192;
-    __asan_unpoison_memory_region((const char *)f->stack + FIBRE_STACK_BYTES - dirty, dirty);
-#endif
+    ALLOW((const char *)f->stack + FIBRE_STACK_BYTES - dirty, dirty);
     f->fake_stack = nullptr;
     make_context(f, FIBRE_STACK_BYTES - unused, entry);
     return f;
@@ -131,7 +123,7 @@ void fibre_give_back(fibre *f)
 
 /* ------------------------------------------------------------------ changing over */
 
-#if HAS_ASAN
+#ifdef SHEAF_EMU_ASAN
 static fibre *left_last; /* whose stack the sanitizer tells us when it does not know it */
 
 static void arrived(void *fake_stack)

@@ -11,18 +11,8 @@
 #include <stdlib.h>
 
 #include "../port.cuh"
+#include "asan_int.h"
 #include "block_int.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define FORBID(p, bytes) __asan_poison_memory_region((p), (bytes))
-#define ALLOW(p, bytes)  __asan_unpoison_memory_region((p), (bytes))
-#define HAS_ASAN         1
-#else
-#define FORBID(p, bytes) ((void)(p), (void)(bytes))
-#define ALLOW(p, bytes)  ((void)(p), (void)(bytes))
-#define HAS_ASAN         0
-#endif
 
 enum { ZONE_BYTES = 256, ZONE_FILL = 0xa5, ALIGNMENT = 256 };
 

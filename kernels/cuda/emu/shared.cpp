@@ -10,14 +10,7 @@
 
 #include "block_int.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define FORBID(p, bytes) __asan_poison_memory_region((p), (bytes))
-#define ALLOW(p, bytes)  __asan_unpoison_memory_region((p), (bytes))
-#else
-#define FORBID(p, bytes) ((void)0)
-#define ALLOW(p, bytes)  ((void)0)
-#endif
+#include "asan_int.h"
 
 enum { SHARED_ARRAYS_MAX = 64, COPY_BYTES = 16 };
 
@@ -85,6 +78,15 @@ bool is_shared_memory(const void *p, size_t bytes)
         if (is_within((const char *)p, bytes, shared.arrays[i].begin, shared.arrays[i].bytes))
             return true;
     return false;
+}
+
+void shared_check_read(const void *p, size_t bytes, emu_place place)
+{
+    if (!is_shared_memory(p, bytes))
+        emu_fail(place, "reads a matrix's row at %p, which is not shared memory of the block",
+                 p);
+    if (IS_FORBIDDEN(p, bytes))
+        emu_fail(place, "reads a matrix's row at %p while a copy to it is under way", p);
 }
 
 /* ------------------------------------------------------------------ copies */
