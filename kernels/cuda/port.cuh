@@ -23,6 +23,7 @@
  *     mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2])  d += a * b, bfloat16
  *     fast_exp2(float), fast_exp(float), rsqrt_of(float)
  *     mul_rounded(float, float), add_rounded(float, float): never part of a fused operation
+ *     subtract_pairs(uint32_t, uint32_t): two bfloat16 in each, a - b to nearest even
  *
  * Every thread of a block comes to the same sync_block() of the source or has returned, and all
  * 32 lanes of a warp to the same line for everything that a warp does together: the emulation
@@ -80,6 +81,25 @@ DEVICE float add_rounded(float a, float b)
     return __fadd_rn(a, b);
 #else
     return a + b;
+#endif
+}
+
+/* A multiplication by -1 is exact, and sm_80 has no subtraction of pairs. */
+DEVICE uint32_t subtract_pairs(uint32_t a, uint32_t b)
+{
+#ifdef __CUDA_ARCH__
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(b), "r"(0xbf80bf80u), "r"(a));
+    return d;
+#else
+    bf16 x[2];
+    bf16 y[2];
+    memcpy(x, &a, sizeof(x));
+    memcpy(y, &b, sizeof(y));
+    for (int i = 0; i < 2; i++)
+        x[i] = to_bf16(to_float(x[i]) - to_float(y[i]));
+    memcpy(&a, x, sizeof(a));
+    return a;
 #endif
 }
 
