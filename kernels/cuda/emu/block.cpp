@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "asan_int.h"
 #include "block_int.h"
 
 emu_thread *emu_now;
@@ -65,6 +66,17 @@ void emu_fail(emu_place place, const char *format, ...)
     va_end(arguments);
     abort();
 }
+
+#ifdef SHEAF_EMU_ASAN
+/* The sanitizer's report has lines of the source, but no thread of the kernel. */
+static void tell_where()
+{
+    if (run.launch && emu_now)
+        fprintf(stderr, "cuda-emu: this was kernel %s, block (%u,%u,%u), %s\n",
+                run.launch->kernel, emu_block_index.x, emu_block_index.y, emu_block_index.z,
+                thread_name(thread_now()));
+}
+#endif
 
 /* Nobody can go on: says for whom the first one waits in vain. */
 [[noreturn]] static void fail_stuck()
@@ -324,6 +336,9 @@ void emu_run(emu_stream *, const emu_launch &launch)
     count_launch();
     if (is_launch_possible(launch)) {
         chance_begin();
+#ifdef SHEAF_EMU_ASAN
+        __sanitizer_set_death_callback(tell_where);
+#endif
         run.launch = &launch;
         emu_block_size = launch.block;
         emu_grid_size = launch.grid;

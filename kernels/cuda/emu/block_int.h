@@ -110,5 +110,10 @@ void guarded_free(void *p, size_t bytes);
 /* An error for last_error(). */
 void error_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void count_launch();
+void count_copy(size_t bytes);
+/* Fails unless one allocation of device memory holds all of [p, p + bytes). */
+void device_check_range(const void *p, size_t bytes, const char *what);
+/* Fails when a red zone of device memory was written to. */
+void device_check_zones();
 
 #endif

@@ -9,16 +9,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../port.cuh"
 #include "asan_int.h"
 #include "block_int.h"
 
 enum { ZONE_BYTES = 256, ZONE_FILL = 0xa5, ALIGNMENT = 256 };
-
-struct emu_stream {
-    int unused;
-};
 
 static struct {
     pthread_mutex_t lock;
@@ -51,6 +48,12 @@ const char *last_error()
 void count_launch()
 {
     device.counts.launches++;
+}
+
+void count_copy(size_t bytes)
+{
+    device.counts.copies++;
+    device.counts.bytes_copied += bytes;
 }
 
 emu_counts emu_count()
@@ -111,11 +114,25 @@ void emu_set_memory(size_t bytes)
     device.memory_bytes = bytes;
 }
 
+/* The process fails when it ends well and leaves memory of the device behind. */
+static void tell_leaks()
+{
+    const char *asked = getenv("SHEAF_EMU_LEAKS");
+    if (!asked || device.live.empty())
+        return;
+    fprintf(stderr,
+            "cuda-emu: %zu allocations of device memory were never freed, one of %zu bytes\n",
+            device.live.size(), device.live.begin()->second);
+    fflush(nullptr);
+    _exit(1);
+}
+
 void *device_alloc(size_t bytes)
 {
     void *p = nullptr;
+    static const int leaks_are_told = atexit(tell_leaks);
     pthread_mutex_lock(&device.lock);
-    if (bytes <= device.memory_bytes &&
+    if (leaks_are_told == 0 && bytes <= device.memory_bytes &&
         device.counts.bytes_allocated <= device.memory_bytes - bytes)
         p = guarded_alloc(bytes);
     if (p) {
@@ -155,10 +172,10 @@ void device_free(void *p)
     pthread_mutex_unlock(&device.lock);
 }
 
-/* The allocation has to hold all of [p, p + bytes). */
-static void check_range(const void *p, size_t bytes, const char *what)
+void device_check_range(const void *p, size_t bytes, const char *what)
 {
     const char *begin = (const char *)p;
+    pthread_mutex_lock(&device.lock);
     auto after = device.live.upper_bound(begin);
     if (after == device.live.begin())
         emu_fail({}, "%s: %p is not memory of the device", what, p);
@@ -167,37 +184,10 @@ static void check_range(const void *p, size_t bytes, const char *what)
     if (offset > holds->second || bytes > holds->second - offset)
         emu_fail({}, "%s: %zu bytes at %p, which lies %zu bytes into an allocation of %zu",
                  what, bytes, p, offset, holds->second);
+    pthread_mutex_unlock(&device.lock);
 }
 
-void *pinned_alloc(size_t bytes)
-{
-    void *p = nullptr;
-    if (posix_memalign(&p, 64, bytes ? bytes : 1) != 0) {
-        error_set("no memory for %zu pinned bytes", bytes);
-        return nullptr;
-    }
-    memset(p, EMU_POISON, bytes);
-    return p;
-}
-
-void pinned_free(void *p)
-{
-    free(p);
-}
-
-/* ------------------------------------------------------------------ streams and copies */
-
-stream_t stream_open()
-{
-    return (stream_t)calloc(1, sizeof(emu_stream));
-}
-
-void stream_close(stream_t s)
-{
-    free(s);
-}
-
-void stream_wait(stream_t)
+void device_check_zones()
 {
     pthread_mutex_lock(&device.lock);
     for (const auto &allocation : device.live)
@@ -205,38 +195,7 @@ void stream_wait(stream_t)
     pthread_mutex_unlock(&device.lock);
 }
 
-static void copy(void *to, const void *from, size_t bytes)
-{
-    device.counts.copies++;
-    device.counts.bytes_copied += bytes;
-    if (bytes)
-        memcpy(to, from, bytes);
-}
-
-void copy_to_device(stream_t, void *to, const void *from, size_t bytes)
-{
-    pthread_mutex_lock(&device.lock);
-    check_range(to, bytes, "copy_to_device()");
-    copy(to, from, bytes);
-    pthread_mutex_unlock(&device.lock);
-}
-
-void copy_to_host(stream_t, void *to, const void *from, size_t bytes)
-{
-    pthread_mutex_lock(&device.lock);
-    check_range(from, bytes, "copy_to_host()");
-    copy(to, from, bytes);
-    pthread_mutex_unlock(&device.lock);
-}
-
-void copy_on_device(stream_t, void *to, const void *from, size_t bytes)
-{
-    pthread_mutex_lock(&device.lock);
-    check_range(to, bytes, "copy_on_device()");
-    check_range(from, bytes, "copy_on_device()");
-    copy(to, from, bytes);
-    pthread_mutex_unlock(&device.lock);
-}
+/* ------------------------------------------------------------------ the device */
 
 bool device_use(int ordinal, device_facts *out)
 {
