@@ -20,7 +20,8 @@ static size_t prompt_tokens(const struct rig_options *o)
 static size_t answer_tokens(const struct rig_options *o)
 {
     const size_t n = o->n_groups * o->group_size;
-    const size_t prompt_steps = size_divide_up(n * prompt_tokens(o), o->step_tokens);
+    const size_t own = o->own_tokens + KV_PAGE_TOKENS; /* behind what the cache has */
+    const size_t prompt_steps = size_divide_up(n * own, o->step_tokens);
     return o->n_steps + prompt_steps + n / 16 + 8;
 }
 
