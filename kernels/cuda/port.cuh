@@ -24,6 +24,7 @@
  *     fast_exp2(float), fast_exp(float), rsqrt_of(float)
  *     mul_rounded(float, float), add_rounded(float, float): never part of a fused operation
  *     fast_divide(float, float): within two units of the last place; 0 by more than 2^126
+ *     subtract_pairs(uint32_t, uint32_t): two bfloat16 in each, a - b to nearest even
  *
  * Every thread of a block comes to the same sync_block() of the source or has returned, and all
  * 32 lanes of a warp to the same line for everything that a warp does together: the emulation
@@ -90,6 +91,25 @@ DEVICE float fast_divide(float a, float b)
     return __fdividef(a, b);
 #else
     return a / b;
+#endif
+}
+
+/* A multiplication by -1 is exact, and sm_80 has no subtraction of pairs. */
+DEVICE uint32_t subtract_pairs(uint32_t a, uint32_t b)
+{
+#ifdef __CUDA_ARCH__
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(b), "r"(0xbf80bf80u), "r"(a));
+    return d;
+#else
+    bf16 x[2];
+    bf16 y[2];
+    memcpy(x, &a, sizeof(x));
+    memcpy(y, &b, sizeof(y));
+    for (int i = 0; i < 2; i++)
+        x[i] = to_bf16(to_float(x[i]) - to_float(y[i]));
+    memcpy(&a, x, sizeof(a));
+    return a;
 #endif
 }
 
