@@ -631,7 +631,7 @@ DEVICE bool attend_is_tile_spoiled(const attend_state<HD, STACK> &s, int32_t *is
 
 /* WARPS warps of STACK fragments of 16 queries. */
 template <int HD, int WARPS, int STACK>
-KERNEL void __launch_bounds__(32 * WARPS) attend_tiles(const attend_launch l)
+KERNEL void __launch_bounds__(32 * WARPS, 1) attend_tiles(const attend_launch l)
 {
     using shape = attend_shape<HD, WARPS, STACK>;
     DYNAMIC_SHARED(attend_chunk, slots);
