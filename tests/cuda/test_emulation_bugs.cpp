@@ -26,6 +26,11 @@ enum { HAS_ASAN = 1 };
 #else
 enum { HAS_ASAN = 0 };
 #endif
+#ifdef SHEAF_EMU_RACE
+enum { HAS_RACE = 1 };
+#else
+enum { HAS_RACE = 0 };
+#endif
 
 enum { SEEDS = 8, THREADS = 64 };
 
@@ -187,7 +192,7 @@ static bool two_blocks_reverse(bool has_bug)
 KERNEL void last_writer_wins(int32_t *x, bool has_bug)
 {
     SHARED(int32_t, last, 1);
-    if (threadIdx.x % 32 == 0 && (!has_bug || threadIdx.x == 0))
+    if (threadIdx.x == 0)
         last[0] = 0;
     sync_block();
     if (has_bug)
@@ -198,6 +203,64 @@ KERNEL void last_writer_wins(int32_t *x, bool has_bug)
     const int32_t number = x[THREADS - 1 - threadIdx.x] + last[0] - 1;
     sync_block();
     x[threadIdx.x] = number;
+}
+
+/* A shuffle lets no lane see what others wrote, though fibres happen to. */
+KERNEL void shuffle_for_a_barrier(int32_t *x, bool has_bug)
+{
+    SHARED(int32_t, numbers, THREADS);
+    const unsigned lane = threadIdx.x % 32, first = threadIdx.x - lane;
+    numbers[threadIdx.x] = x[THREADS - 1 - (first + 31 - lane)];
+    shuffle_xor(0, 1);
+    if (!has_bug)
+        sync_warp();
+    const int32_t number = numbers[first + 31 - lane];
+    sync_block();
+    x[threadIdx.x] = number;
+}
+
+/* Counts right on fibres, which change only where they wait. */
+KERNEL void plain_counter(int32_t *x, bool has_bug)
+{
+    SHARED(int32_t, count, 1);
+    if (threadIdx.x == 0)
+        count[0] = 0;
+    sync_block();
+    if (has_bug)
+        count[0] += 1;
+    else
+        atomic_add(count, 1);
+    sync_block();
+    const int32_t number = x[THREADS - 1 - threadIdx.x] + count[0] - THREADS;
+    sync_block();
+    x[threadIdx.x] = number;
+}
+
+/* The block that comes last adds up what all have written. */
+KERNEL void hand_over(int32_t *parts, int32_t *arrived, int32_t *sum, bool has_bug)
+{
+    if (threadIdx.x != 0)
+        return;
+    parts[blockIdx.x] = (int32_t)blockIdx.x;
+    if (!has_bug)
+        memory_fence();
+    if (atomic_add(arrived, 1) != (int32_t)gridDim.x - 1)
+        return;
+    *sum = 0;
+    for (unsigned i = 0; i < gridDim.x; i++)
+        *sum += parts[i];
+}
+
+static bool blocks_hand_over(bool has_bug)
+{
+    enum { BLOCKS = 10 };
+    int32_t number = 0, *x = (int32_t *)device_alloc((BLOCKS + 2) * sizeof(number));
+    copy_to_device(nullptr, x + BLOCKS, &number, sizeof(number));
+    LAUNCH(hand_over, BLOCKS, 32, 0, nullptr, x, x + BLOCKS, x + BLOCKS + 1, has_bug);
+    copy_to_host(nullptr, &number, x + BLOCKS + 1, sizeof(number));
+    stream_wait(nullptr);
+    device_free(x);
+    return number == BLOCKS * (BLOCKS - 1) / 2;
 }
 
 /* ------------------------------------------------------------------ bounds */
@@ -269,6 +332,23 @@ KERNEL void matrix_from_elsewhere(int32_t *x, bool has_bug)
     load_matrix_x4(r, has_bug ? x : numbers);
     sync_block();
     x[threadIdx.x] = numbers[THREADS - 1 - threadIdx.x];
+}
+
+KERNEL void read_one(const int32_t *from, int32_t *to)
+{
+    *to = *from;
+}
+
+static bool kernel_reads_device_memory(bool has_bug)
+{
+    const int32_t seven = 7;
+    int32_t got, *x = (int32_t *)device_alloc(2 * sizeof(got));
+    copy_to_device(nullptr, x, &seven, sizeof(seven));
+    LAUNCH(read_one, 1, 1, 0, nullptr, has_bug ? &seven : x, x + 1);
+    copy_to_host(nullptr, &got, x + 1, sizeof(got));
+    stream_wait(nullptr);
+    device_free(x);
+    return got == 7;
 }
 
 /* ------------------------------------------------------------------ not together */
@@ -386,12 +466,15 @@ static bool waits_before_it_writes_again(bool has_bug)
 
 /* ------------------------------------------------------------------ each in a process */
 
+/* Who finds it: everybody, only the build that looks for races, only the address sanitizer. */
+enum finder { ALL, RACE, ASAN };
+
 struct planted {
     reversing_kernel *kernel;
     bool (*program)(bool has_bug); /* when it is more than the kernel */
-    const char *words;             /* NULL: the result is wrong */
-    const char *asan_words;        /* NULL: the same */
-    bool needs_asan;
+    enum finder finder;
+    const char *words;                   /* NULL: the result is wrong */
+    const char *asan_words, *race_words; /* in these builds; NULL: the same */
 };
 
 /* Exit status 0: the result was right. What it wrote goes to `text`. */
@@ -437,10 +520,14 @@ static void is_found(void **state)
     const int good = status_of(p, false, text, sizeof(text));
     if (good != 0)
         fail_msg("without the bug: status %d, %s", good, text);
-    if (p->needs_asan && !HAS_ASAN)
+    if ((p->finder == ASAN && !HAS_ASAN) || (p->finder == RACE && !HAS_RACE))
         skip();
     const int bad = status_of(p, true, text, sizeof(text));
-    const char *words = HAS_ASAN && p->asan_words ? p->asan_words : p->words;
+    const char *words = p->words;
+    if (HAS_ASAN && p->asan_words)
+        words = p->asan_words;
+    if (HAS_RACE && p->race_words)
+        words = p->race_words;
     if (bad == 0)
         fail_msg("nobody saw the bug");
     if (words && !strstr(text, words))
@@ -449,49 +536,56 @@ static void is_found(void **state)
         fail_msg("died with status %d: %s", bad, text);
 }
 
-#define PLANTED(kernel, words, asan_words, needs_asan)                                         \
+#define PLANTED(kernel, ...)                                                                   \
     {                                                                                          \
-        static planted the = {kernel, nullptr, words, asan_words, needs_asan};                 \
+        static planted the = {kernel, nullptr, __VA_ARGS__};                                   \
         tests[n++] = {#kernel, is_found, nullptr, nullptr, &the};                              \
     }
-#define PLANTED_HOST(program, words, asan_words, needs_asan)                                   \
+#define PLANTED_HOST(program, ...)                                                             \
     {                                                                                          \
-        static planted the = {nullptr, program, words, asan_words, needs_asan};                \
+        static planted the = {nullptr, program, __VA_ARGS__};                                  \
         tests[n++] = {#program, is_found, nullptr, nullptr, &the};                             \
     }
 
 int main()
 {
+    static const char poisoned[] = "use-after-poison", race[] = "no barrier between";
     static CMUnitTest tests[64];
     size_t n = 0;
-    PLANTED(missing_barrier, nullptr, nullptr, false);
-    PLANTED(missing_second_barrier, nullptr, nullptr, false);
-    PLANTED(missing_warp_barrier, nullptr, nullptr, false);
-    PLANTED(missing_copy_wait, nullptr, "use-after-poison", false);
-    PLANTED(short_copy_wait, nullptr, "use-after-poison", false);
-    PLANTED(missing_copy_commit, nullptr, "use-after-poison", false);
-    PLANTED(copy_without_barrier, nullptr, nullptr, false);
-    PLANTED(unwritten_shared, nullptr, nullptr, false);
-    PLANTED_HOST(two_blocks_reverse, nullptr, nullptr, false);
-    PLANTED(last_writer_wins, nullptr, nullptr, false);
-    PLANTED(beyond_static_shared, nullptr, "global-buffer-overflow", true);
-    PLANTED(beyond_dynamic_shared, "behind the end of the launch's dynamic shared memory",
-            "use-after-poison", false);
-    PLANTED(write_beyond_global, "behind the end of 256 bytes of device memory",
-            "use-after-poison", false);
-    PLANTED(read_below_global, nullptr, "use-after-poison", false);
-    PLANTED(read_beyond_global_async, nullptr, "use-after-poison", false);
-    PLANTED(copy_off_alignment, "not both 16-byte aligned", nullptr, false);
-    PLANTED(matrix_from_elsewhere, "not shared memory of the block", nullptr, false);
-    PLANTED(barrier_for_some, "divergent", nullptr, false);
-    PLANTED(two_barriers, "divergent", nullptr, false);
-    PLANTED(barriers_of_unlike_number, "divergent", nullptr, false);
-    PLANTED(lane_has_returned, "thread (3,0,0)", nullptr, false);
-    PLANTED(lanes_in_two_places, "divergent", nullptr, false);
-    PLANTED_HOST(copies_all, "4 bytes into an allocation of 16", nullptr, false);
-    PLANTED_HOST(frees_what_it_allocated, "never freed", nullptr, false);
-    PLANTED_HOST(frees_once, "did not give", nullptr, false);
-    PLANTED_HOST(waits_before_it_reads, nullptr, nullptr, false);
-    PLANTED_HOST(waits_before_it_writes_again, "was written to while a copy", nullptr, false);
+    PLANTED(missing_barrier, ALL, nullptr, nullptr, race);
+    PLANTED(missing_second_barrier, ALL, nullptr, nullptr, race);
+    PLANTED(missing_warp_barrier, ALL, nullptr, nullptr, race);
+    PLANTED(shuffle_for_a_barrier, RACE, nullptr, nullptr, race);
+    PLANTED(missing_copy_wait, ALL, nullptr, poisoned, nullptr);
+    PLANTED(short_copy_wait, ALL, nullptr, poisoned, nullptr);
+    PLANTED(missing_copy_commit, ALL, nullptr, poisoned, nullptr);
+    PLANTED(copy_without_barrier, ALL, nullptr, nullptr, race);
+    PLANTED(unwritten_shared, ALL, nullptr, nullptr, nullptr);
+    PLANTED_HOST(two_blocks_reverse, ALL, nullptr, nullptr, nullptr);
+    PLANTED(last_writer_wins, ALL, nullptr, nullptr, race);
+    PLANTED(plain_counter, RACE, nullptr, nullptr, race);
+    PLANTED_HOST(blocks_hand_over, RACE, nullptr, nullptr, "of another block");
+    PLANTED(beyond_static_shared, ASAN, nullptr, "global-buffer-overflow", nullptr);
+    PLANTED(beyond_dynamic_shared, ALL, "behind the end of the launch's dynamic shared memory",
+            poisoned, "not memory of the device");
+    PLANTED(write_beyond_global, ALL, "behind the end of 256 bytes of device memory", poisoned,
+            "not memory of the device");
+    PLANTED(read_below_global, ALL, nullptr, poisoned, "not memory of the device");
+    PLANTED(read_beyond_global_async, ALL, nullptr, poisoned, "not memory of the device");
+    PLANTED_HOST(kernel_reads_device_memory, RACE, nullptr, nullptr,
+                 "not memory of the device");
+    PLANTED(copy_off_alignment, ALL, "not both 16-byte aligned", nullptr, nullptr);
+    PLANTED(matrix_from_elsewhere, ALL, "not shared memory of the block", nullptr, nullptr);
+    PLANTED(barrier_for_some, ALL, "divergent", nullptr, race);
+    PLANTED(two_barriers, ALL, "divergent", nullptr, nullptr);
+    PLANTED(barriers_of_unlike_number, ALL, "divergent", nullptr, nullptr);
+    PLANTED(lane_has_returned, ALL, "thread (3,0,0)", nullptr, nullptr);
+    PLANTED(lanes_in_two_places, ALL, "divergent", nullptr, nullptr);
+    PLANTED_HOST(copies_all, ALL, "4 bytes into an allocation of 16", nullptr, nullptr);
+    PLANTED_HOST(frees_what_it_allocated, ALL, "never freed", nullptr, nullptr);
+    PLANTED_HOST(frees_once, ALL, "did not give", nullptr, nullptr);
+    PLANTED_HOST(waits_before_it_reads, ALL, nullptr, nullptr, nullptr);
+    PLANTED_HOST(waits_before_it_writes_again, ALL, "was written to while a copy", nullptr,
+                 nullptr);
     return _cmocka_run_group_tests("planted bugs", tests, n, nullptr, nullptr);
 }

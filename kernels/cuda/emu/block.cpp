@@ -9,6 +9,7 @@
 emu_thread *emu_now;
 dim3 emu_block_index, emu_block_size, emu_grid_size;
 uint64_t emu_block_serial;
+const race_hooks *race_of_launches;
 
 enum {
     QUEUE_SLOTS = 2 * EMU_THREADS_MAX, /* a power of two */
@@ -25,6 +26,8 @@ static struct {
     thread threads[EMU_THREADS_MAX];
     warp warps[EMU_THREADS_MAX / EMU_WARP];
     unsigned n_threads, n_live, n_at_barrier;
+    uint32_t n_barriers; /* that all have passed */
+    uint64_t n_launches;
     const thread *barrier_first; /* of those that wait there */
 
     thread *queue[QUEUE_SLOTS];
@@ -164,6 +167,7 @@ static void wait_for(thread *t, enum wait_kind kind, emu_place place)
 static void open_barrier(const thread *but)
 {
     run.n_at_barrier = 0;
+    run.n_barriers++;
     go_on(run.threads, run.n_threads, but);
 }
 
@@ -204,9 +208,21 @@ bool warp_meet(enum wait_kind kind, emu_place place)
         return false;
     }
     w->n_waiting = 0;
+    w->n_barriers += kind == WAIT_WARP;
     w->set ^= 1;
     go_on(t - t->linear % EMU_WARP, EMU_WARP, t);
     return true;
+}
+
+uint32_t block_barriers()
+{
+    return run.n_barriers;
+}
+
+bool is_launch_argument(const void *p)
+{
+    const char *begin = (const char *)run.launch->argument;
+    return (const char *)p >= begin && (const char *)p < begin + run.launch->argument_bytes;
 }
 
 static void thread_returns(thread *t)
@@ -265,7 +281,7 @@ static void set_up_warps()
         warp *w = &run.warps[i / EMU_WARP];
         const unsigned n_left = run.n_threads - i;
         w->n_threads = n_left < EMU_WARP ? n_left : (unsigned)EMU_WARP;
-        w->n_waiting = w->n_returned = w->set = 0;
+        w->n_waiting = w->n_returned = w->set = w->n_barriers = 0;
     }
 }
 
@@ -275,7 +291,7 @@ static void run_block()
     shared_begin_block();
     set_up_warps();
     run.n_live = run.n_threads;
-    run.n_at_barrier = 0;
+    run.n_at_barrier = run.n_barriers = 0;
     run.head = run.tail = 0;
     const uint16_t *order = chance_order(run.n_threads);
     for (unsigned i = 0; i < run.n_threads; i++) {
@@ -342,6 +358,8 @@ void emu_run(emu_stream *, const emu_launch &launch)
         run.launch = &launch;
         emu_block_size = launch.block;
         emu_grid_size = launch.grid;
+        if (race_of_launches)
+            race_of_launches->begin_launch(++run.n_launches, emu_block_serial + 1);
         shared_open(launch.dynamic_bytes);
         set_up_threads(launch.block);
         run_blocks(launch.grid);

@@ -20,11 +20,12 @@ enum { ZONE_BYTES = 256, ZONE_FILL = 0xa5, ALIGNMENT = 256 };
 static struct {
     pthread_mutex_t lock;
     std::map<const char *, size_t> live; /* begin -> bytes */
+    uint64_t n_changes;                  /* of it */
     size_t memory_bytes;
     emu_counts counts;
     bool has_error;
     char error[256];
-} device = {PTHREAD_MUTEX_INITIALIZER, {}, (size_t)64 << 30, {}, false, {}};
+} device = {PTHREAD_MUTEX_INITIALIZER, {}, 0, (size_t)64 << 30, {}, false, {}};
 
 /* ------------------------------------------------------------------ errors, counts */
 
@@ -137,6 +138,7 @@ void *device_alloc(size_t bytes)
         p = guarded_alloc(bytes);
     if (p) {
         device.live[(const char *)p] = bytes;
+        device.n_changes++;
         device.counts.allocations++;
         device.counts.bytes_allocated += bytes;
     } else {
@@ -169,7 +171,25 @@ void device_free(void *p)
     device.counts.bytes_allocated -= found->second;
     guarded_free(p, found->second);
     device.live.erase(found);
+    device.n_changes++;
     pthread_mutex_unlock(&device.lock);
+}
+
+bool is_device_memory(const void *p, size_t bytes)
+{
+    const char *begin = (const char *)p;
+    static const char *last;
+    static size_t last_bytes;
+    static uint64_t last_change;
+    if (last_change != device.n_changes || begin < last || begin + bytes > last + last_bytes) {
+        const auto after = device.live.upper_bound(begin);
+        if (after == device.live.begin())
+            return false;
+        last = std::prev(after)->first;
+        last_bytes = std::prev(after)->second;
+        last_change = device.n_changes;
+    }
+    return begin + bytes <= last + last_bytes;
 }
 
 void device_check_range(const void *p, size_t bytes, const char *what)

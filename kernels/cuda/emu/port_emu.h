@@ -37,10 +37,14 @@ void emu_launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
     static_assert((std::is_trivially_copyable<P>::value && ...),
                   "a kernel takes its arguments by value, as plain bytes");
     const auto body = [=] { kernel(arguments...); };
-    const emu_launch launch = {
-        name,  [](const void *argument) { (*static_cast<decltype(&body)>(argument))(); },
-        &body, grid,
-        block, dynamic_bytes};
+    emu_launch launch = {};
+    launch.kernel = name;
+    launch.body = [](const void *argument) { (*static_cast<decltype(&body)>(argument))(); };
+    launch.argument = &body;
+    launch.argument_bytes = sizeof(body);
+    launch.grid = grid;
+    launch.block = block;
+    launch.dynamic_bytes = dynamic_bytes;
     emu_run(s, launch);
 }
 
@@ -166,30 +170,24 @@ DEVICE uint32_t vote(bool predicate, emu_place place = emu_here())
     return emu_vote(predicate, place);
 }
 
-/* Fibres change only where they wait: a plain read and write is atomic. */
 DEVICE int32_t atomic_add(int32_t *p, int32_t value)
 {
-    const int32_t before = *p;
-    *p = (int32_t)((uint32_t)before + (uint32_t)value);
-    return before;
+    return emu_atomic_add(p, value);
 }
 
 DEVICE float atomic_add(float *p, float value)
 {
-    const float before = *p;
-    *p = before + value;
-    return before;
+    return emu_atomic_add(p, value);
 }
 
 DEVICE int32_t atomic_max(int32_t *p, int32_t value)
 {
-    const int32_t before = *p;
-    *p = before > value ? before : value;
-    return before;
+    return emu_atomic_max(p, value);
 }
 
 DEVICE void memory_fence()
 {
+    emu_fence();
 }
 
 /* ------------------------------------------------------------------ copies and matrices */
