@@ -342,8 +342,6 @@ void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *b
     if (n_parts > 1)
         LAUNCH(argmax_of_parts, n_rows, WARP_LANES, 0, s, parts, n_parts, best);
     const uint64_t n = (uint64_t)n_rows;
-    const uint64_t part_bytes = n_parts > 1 ? n * (uint64_t)n_parts * sizeof *parts : 0;
-    count_op(DEVICE_ARGMAX, n_parts > 1 ? 2 : 1,
-             n * (uint64_t)n_vocab * sizeof *logits + part_bytes, n * sizeof *best + part_bytes,
-             0);
+    count_op(DEVICE_ARGMAX, n_parts > 1 ? 2 : 1, n * (uint64_t)n_vocab * sizeof *logits,
+             n * sizeof *best, 0);
 }
