@@ -326,6 +326,77 @@ DEVICE int attend_concerned(const attend_launch &l, const attend_page &page)
     return concerned;
 }
 
+/* ------------------------------------------------------------------ values that are no numbers
+ */
+
+/*
+ * A weight of zero does not keep an infinity or a NaN out of a product on matrix units, and a
+ * value that one row sees may be another row's future or another job's. Rows that come out as
+ * no numbers are therefore computed once more with care: keys whose values are not finite are
+ * taken out of the page, and the rows that see them become NaN altogether.
+ */
+template <int HD, int STACK> DEVICE bool attend_is_spoiled(const attend_state<HD, STACK> &s)
+{
+    bool is_finite = true;
+#pragma unroll
+    for (int m = 0; m < STACK; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if (s.position[m][h] == INT32_MAX)
+                continue;
+            is_finite = is_finite && fabsf(s.sum[m][h]) < INFINITY;
+#pragma unroll
+            for (int n = 0; n < HD / 8; n++)
+                is_finite = is_finite && fabsf(s.o[m][n][2 * h]) < INFINITY &&
+                            fabsf(s.o[m][n][2 * h + 1]) < INFINITY;
+        }
+    return vote(!is_finite) != 0;
+}
+
+/* A bit for each key of the page whose value is not finite. */
+template <int HD> DEVICE uint32_t attend_find_bad(const attend_chunk *values)
+{
+    constexpr int ROW_CHUNKS = HD / CHUNK;
+    const attend_chunk *row = values + attend_lane() * (ROW_CHUNKS + 1);
+    bool is_bad = false;
+#pragma unroll 1
+    for (int i = 0; i < ROW_CHUNKS; i++) {
+        const attend_chunk chunk = row[i];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            is_bad = is_bad || (chunk.words[k] & 0x7f80u) == 0x7f80u ||
+                     (chunk.words[k] & 0x7f800000u) == 0x7f800000u;
+    }
+    return vote(is_bad);
+}
+
+template <int HD> DEVICE void attend_clear_bad(uint32_t bad, attend_chunk *values)
+{
+    constexpr int ROW_CHUNKS = HD / CHUNK;
+    attend_chunk *row = values + attend_lane() * (ROW_CHUNKS + 1);
+    if (bad >> attend_lane() & 1)
+#pragma unroll 1
+        for (int i = 0; i < ROW_CHUNKS; i++)
+            row[i] = {{0, 0, 0, 0}};
+}
+
+template <int HD, int STACK>
+DEVICE void attend_spoil_rows(const attend_launch &l, const attend_page &page, uint32_t bad,
+                              attend_state<HD, STACK> *s)
+{
+#pragma unroll
+    for (int m = 0; m < STACK; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int limit =
+                attend_limit(l, page, s->position[m][h], m * ROWS + h * 8 + attend_lane() / 4);
+#pragma unroll 1
+            for (int key = 0; key < KV_PAGE_TOKENS; key++)
+                if ((bad >> key & 1) && page.first_position + key <= limit)
+                    s->sum[m][h] = NAN;
+        }
+}
+
 /* ------------------------------------------------------------------ pages that warps share */
 
 template <int HD, int WARPS, int STACK>
@@ -350,7 +421,7 @@ DEVICE void attend_fetch_page(const attend_launch &l, const attend_tile &t, atte
 template <int HD, int WARPS, int STACK>
 DEVICE void attend_shared_pages(const attend_launch &l, const attend_tile &t,
                                 const attend_chunk *queries, attend_chunk *slots,
-                                attend_page *pages, attend_state<HD, STACK> *s)
+                                attend_page *pages, bool is_careful, attend_state<HD, STACK> *s)
 {
     using shape = attend_shape<HD, WARPS, STACK>;
     constexpr int SLOTS = shape::SLOTS;
@@ -366,9 +437,17 @@ DEVICE void attend_shared_pages(const attend_launch &l, const attend_tile &t,
         const attend_page page = pages[slot];
         if (page.n_keys == 0)
             break;
+        attend_chunk *keys = slots + slot * 2 * shape::UNIT;
+        if (is_careful) {
+            const uint32_t bad = attend_find_bad<HD>(keys + shape::UNIT);
+            sync_block(); /* all have looked */
+            if (attend_warp() == 0)
+                attend_clear_bad<HD>(bad, keys + shape::UNIT);
+            sync_block();
+            attend_spoil_rows(l, page, bad, s);
+        }
         if (attend_concerned<STACK>(l, page) == 0)
             continue;
-        const attend_chunk *keys = slots + slot * 2 * shape::UNIT;
         attend_scores scores[STACK];
         attend_score<HD, STACK, 0, STACK>(*s, queries, keys, scores);
         attend_weigh_rows<HD, STACK, 0, STACK>(l, page, s, scores);
@@ -419,7 +498,7 @@ DEVICE void attend_own_values(int concerned, attend_state<HD, STACK> *s,
  * are on their way while values are added, the values while scores are computed. */
 template <int HD, int STACK>
 DEVICE void attend_own_pages(const attend_launch &l, const attend_tile &t,
-                             const attend_chunk *queries, attend_chunk *keys,
+                             const attend_chunk *queries, attend_chunk *keys, bool is_careful,
                              attend_state<HD, STACK> *s)
 {
     using shape = attend_shape<HD, 1, STACK>;
@@ -451,6 +530,12 @@ DEVICE void attend_own_pages(const attend_launch &l, const attend_tile &t,
         attend_own_weights(l, page, concerned, s, scores);
         copy_async_wait<1>();
         sync_warp(); /* the values are there */
+        if (is_careful) {
+            const uint32_t bad = attend_find_bad<HD>(values);
+            attend_clear_bad<HD>(bad, values);
+            sync_warp();
+            attend_spoil_rows(l, page, bad, s);
+        }
         attend_own_values(concerned, s, scores, values);
         sync_warp(); /* all have left them */
         if (is_more)
@@ -527,13 +612,31 @@ DEVICE void attend_put_partial(const attend_launch &l, const attend_tile &t,
         }
 }
 
+/* Is some row of the tile spoiled? */
+template <int HD, int WARPS, int STACK>
+DEVICE bool attend_is_tile_spoiled(const attend_state<HD, STACK> &s, int32_t *is_spoiled)
+{
+    const bool is_mine = attend_is_spoiled(s);
+    if (WARPS == 1)
+        return is_mine;
+    if (attend_lane() == 0)
+        is_spoiled[attend_warp()] = is_mine;
+    sync_block();
+    bool is_any = false;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++)
+        is_any = is_any || is_spoiled[i];
+    return is_any;
+}
+
 /* WARPS warps of STACK fragments of 16 queries. */
 template <int HD, int WARPS, int STACK>
-KERNEL void __launch_bounds__(32 * WARPS) attend_tiles(const attend_launch l)
+KERNEL void __launch_bounds__(32 * WARPS, 1) attend_tiles(const attend_launch l)
 {
     using shape = attend_shape<HD, WARPS, STACK>;
     DYNAMIC_SHARED(attend_chunk, slots);
     SHARED(attend_page, pages, WARPS);
+    SHARED(int32_t, is_spoiled, WARPS);
     attend_tile t;
     if (!attend_tile_open(l, &t))
         return;
@@ -542,11 +645,16 @@ KERNEL void __launch_bounds__(32 * WARPS) attend_tiles(const attend_launch l)
     attend_state<HD, STACK> s;
     attend_load_queries<HD, shape::STRIDE, shape::WARP_ROWS>(l, t, queries);
     sync_warp();
-    attend_open_state(l, t, queries, &s);
-    if constexpr (WARPS > 1)
-        attend_shared_pages<HD, WARPS, STACK>(l, t, queries, slots, pages, &s);
-    attend_own_pages(l, t, queries, slots + attend_warp() * 2 * shape::UNIT, &s);
-    attend_sum_rows(&s);
+    for (bool is_careful = false;; is_careful = true) {
+        attend_open_state(l, t, queries, &s);
+        if constexpr (WARPS > 1)
+            attend_shared_pages<HD, WARPS, STACK>(l, t, queries, slots, pages, is_careful, &s);
+        attend_own_pages(l, t, queries, slots + attend_warp() * 2 * shape::UNIT, is_careful,
+                         &s);
+        attend_sum_rows(&s);
+        if (is_careful || !attend_is_tile_spoiled<HD, WARPS>(s, is_spoiled))
+            break;
+    }
     if (l.partial)
         attend_put_partial(l, t, s);
     else

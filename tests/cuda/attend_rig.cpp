@@ -17,6 +17,7 @@ rig_change rig_changed;
 /* ------------------------------------------------------------------ contents */
 
 enum { KEYS, VALUES, QUERIES };
+enum { BRANCH_WRITERS = 1000 };
 
 static float rounded(float x)
 {
@@ -28,7 +29,7 @@ static int writer_of(const rig &r, int sequence, int position)
 {
     while (r.sequences[sequence].parent >= 0 && position < r.sequences[sequence].n_shared)
         sequence = r.sequences[sequence].parent;
-    return sequence;
+    return r.sequences[sequence].writer;
 }
 
 static float content_of(const rig &r, int what, int writer, int position, int head, int dim)
@@ -39,28 +40,46 @@ static float content_of(const rig &r, int what, int writer, int position, int he
     return rounded(what == QUERIES ? x * r.reach : x * 2.0f);
 }
 
-/* A position of a row's path; branches write under numbers behind the sequences'. */
+/* What a row meets at a position of its path. */
 static float path_of(const rig &r, const rig_row &row, int what, int position, int head,
                      int dim)
 {
     const bool is_branch = row.branch >= 0 && position >= r.branches[row.branch].first_position;
     if (!is_branch && row.sequence == rig_changed.sequence &&
-        position == rig_changed.position && what == VALUES)
-        return rig_changed.value;
-    const int writer = is_branch ? 1000 + row.branch : writer_of(r, row.sequence, position);
+        position == rig_changed.position && what == (rig_changed.is_key ? KEYS : VALUES))
+        return rig_changed.x;
+    const int writer =
+        is_branch ? BRANCH_WRITERS + row.branch : writer_of(r, row.sequence, position);
     return content_of(r, what, writer, position, head, dim);
 }
 
 static float query_of(const rig &r, const rig_row &row, int head, int dim)
 {
-    const int writer = row.branch >= 0 ? 1000 + row.branch : row.sequence;
+    const int writer =
+        row.branch >= 0 ? BRANCH_WRITERS + row.branch : r.sequences[row.sequence].writer;
     return content_of(r, QUERIES, writer, row.position, head, dim);
 }
 
 int rig_add_sequence(rig *r, int n_slots, int parent, int n_shared)
 {
-    r->sequences.push_back({parent, n_shared, n_slots, {}});
-    return (int)r->sequences.size() - 1;
+    const int sequence = (int)r->sequences.size();
+    r->sequences.push_back({parent, n_shared, n_slots, sequence, {}});
+    return sequence;
+}
+
+int rig_add_branch(rig *r, int sequence, int first_position, const std::vector<int> &slots)
+{
+    r->branches.push_back({sequence, first_position, slots});
+    return (int)r->branches.size() - 1;
+}
+
+int rig_add_path(rig *r, int branch)
+{
+    const rig_branch b = r->branches[branch];
+    const int n = b.first_position + (int)b.slots.size();
+    const int sequence = rig_add_sequence(r, n, b.sequence, b.first_position);
+    r->sequences[sequence].writer = BRANCH_WRITERS + branch;
+    return sequence;
 }
 
 void rig_add_row(rig *r, int sequence, int position, int branch)
@@ -371,26 +390,42 @@ static double slack_of(const rig &r, double mean_size, double answer)
     return weights + fabs(answer) / 256 + 1e-3 * mean_size * (r.type == KV_F32 ? 0.1 : 1);
 }
 
+static void check_head(const rig &r, size_t row, int head, const uint16_t *got)
+{
+    const std::vector<double> weights = weigh(r, r.rows[row], head);
+    const int kv_head = head / (r.n_heads / r.n_kv_heads);
+    for (int dim = 0; dim < r.head_dim; dim++) {
+        double want = 0, size = 0;
+        for (size_t p = 0; p < weights.size(); p++) {
+            const double v = path_of(r, r.rows[row], VALUES, (int)p, kv_head, dim);
+            want += weights[p] * v;
+            size += weights[p] * fabs(v);
+        }
+        const double is = to_float(bf16{got[dim]}), slack = slack_of(r, size, want);
+        if (!(fabs(is - want) <= slack))
+            fail_msg("row %zu (position %d) head %d dim %d: %g, not %g +- %g", row,
+                     r.rows[row].position, head, dim, is, want, slack);
+    }
+}
+
+void rig_check_row(const rig &r, size_t row, const std::vector<uint16_t> &got)
+{
+    for (int head = 0; head < r.n_heads; head++)
+        check_head(r, row, head,
+                   &got[(row * (size_t)r.n_heads + (size_t)head) * (size_t)r.head_dim]);
+}
+
 void rig_check(const rig &r, const std::vector<uint16_t> &got)
 {
-    size_t at = 0;
-    for (size_t i = 0; i < r.rows.size(); i++)
-        for (int head = 0; head < r.n_heads; head++) {
-            const std::vector<double> weights = weigh(r, r.rows[i], head);
-            const int kv_head = head / (r.n_heads / r.n_kv_heads);
-            for (int dim = 0; dim < r.head_dim; dim++, at++) {
-                double want = 0, size = 0;
-                for (size_t p = 0; p < weights.size(); p++) {
-                    const double v = path_of(r, r.rows[i], VALUES, (int)p, kv_head, dim);
-                    want += weights[p] * v;
-                    size += weights[p] * fabs(v);
-                }
-                const double is = to_float(bf16{got[at]}), slack = slack_of(r, size, want);
-                if (!(fabs(is - want) <= slack))
-                    fail_msg("row %zu (position %d) head %d dim %d: %g, not %g +- %g", i,
-                             r.rows[i].position, head, dim, is, want, slack);
-            }
-        }
+    for (size_t row = 0; row < r.rows.size(); row++)
+        rig_check_row(r, row, got);
+}
+
+bool rig_is_same_row(const rig &r, const std::vector<uint16_t> &a, size_t row_a,
+                     const std::vector<uint16_t> &b, size_t row_b)
+{
+    const size_t width = (size_t)(r.n_heads * r.head_dim);
+    return memcmp(&a[row_a * width], &b[row_b * width], width * sizeof(a[0])) == 0;
 }
 
 void rig_same(const rig &r, const std::vector<uint16_t> &want, const std::vector<uint16_t> &got)

@@ -12,10 +12,11 @@
 
 enum { PAGE = 32 };
 
-/* A sequence shares the pages of whole positions before n_shared with its parent. */
+/* A sequence has its parent's contents before n_shared, and its pages that end there. */
 struct rig_sequence {
     int parent, n_shared; /* -1, 0: none */
     int n_slots;          /* that have pages; drafts stand behind the positions */
+    int writer;           /* whose contents follow */
     std::vector<int> pages;
 };
 
@@ -51,6 +52,10 @@ struct rig_way {
 };
 
 int rig_add_sequence(rig *r, int n_slots, int parent = -1, int n_shared = 0);
+/* Below the sequence; first_position and slots as struct device_branch has them. */
+int rig_add_branch(rig *r, int sequence, int first_position, const std::vector<int> &slots);
+/* A plain sequence with the contents of a branch's path. */
+int rig_add_path(rig *r, int branch);
 void rig_add_row(rig *r, int sequence, int position, int branch = -1);
 
 /* [rows, H * HD] bits of bfloat16 */
@@ -58,14 +63,19 @@ std::vector<uint16_t> rig_run(const rig &r, const rig_way &way);
 
 /* Every element within what rounding may do; fails the test if not. */
 void rig_check(const rig &r, const std::vector<uint16_t> &got);
+void rig_check_row(const rig &r, size_t row, const std::vector<uint16_t> &got);
+/* Are a row's bits of one run those of a row of another one? */
+bool rig_is_same_row(const rig &r, const std::vector<uint16_t> &a, size_t row_a,
+                     const std::vector<uint16_t> &b, size_t row_b);
 /* Fails the test where bits differ. */
 void rig_same(const rig &r, const std::vector<uint16_t> &want,
               const std::vector<uint16_t> &got);
 
-/* The value that attention of the row reads at a position, changed from now on. */
+/* The key or value, in all dims, that is at a position of a sequence instead of its own. */
 struct rig_change {
     int sequence = -1, position = -1;
-    float value = 0;
+    bool is_key = false;
+    float x = 0;
 };
 extern rig_change rig_changed;
 
