@@ -1,4 +1,4 @@
-"""The GPU and the toolkit of this machine: what they are, or a sentence about what is missing."""
+"""The GPU and the toolkit of this machine: what they are, or a sentence about what is not."""
 import ctypes
 import os
 import re
@@ -21,7 +21,8 @@ def _ask(driver, call, *arguments):
         name = ctypes.c_char_p()
         driver.cuGetErrorName(code, ctypes.byref(name))
         what = name.value.decode() if name.value else str(code)
-        raise Missing(f"the NVIDIA driver says {what} to {call}: is there a GPU, and is it free?")
+        raise Missing(f"the NVIDIA driver says {what} to {call}: is there a GPU, and is it "
+                      "free?")
 
 
 def find_gpu(ordinal=0):
@@ -29,8 +30,8 @@ def find_gpu(ordinal=0):
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise Missing("there is no NVIDIA driver here (libcuda.so.1): the check needs a machine "
-                      "with a GPU; --device cuda-emu goes without") from error
+        raise Missing("there is no NVIDIA driver here (libcuda.so.1): the check needs a "
+                      "machine with a GPU; --device cuda-emu goes without") from error
     _ask(driver, "cuInit", 0)
     count, version, device = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     _ask(driver, "cuDriverGetVersion", ctypes.byref(version))
@@ -51,7 +52,8 @@ def find_gpu(ordinal=0):
            "capability": 10 * parts[0] + parts[1],
            "driver_cuda": f"{version.value // 1000}.{version.value % 1000 // 10}"}
     if gpu["capability"] < CAPABILITY_MIN:
-        raise Missing(f"{gpu['name']} has compute capability {parts[0]}.{parts[1]}; 8.0 is needed")
+        raise Missing(f"{gpu['name']} has compute capability {parts[0]}.{parts[1]}; 8.0 is "
+                      "needed")
     return gpu
 
 
@@ -110,6 +112,6 @@ def missing_packages():
                  "libxxhash": "libxxhash-dev", "libcrypto": "libssl-dev",
                  "cmocka": "libcmocka-dev"}
     if shutil.which("pkg-config"):
-        missing |= {package for module, package in libraries.items()
-                    if subprocess.run(["pkg-config", "--exists", module], check=False).returncode}
+        missing |= {package for module, package in libraries.items() if subprocess.run(
+            ["pkg-config", "--exists", module], check=False).returncode}
     return sorted(missing)

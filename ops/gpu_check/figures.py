@@ -72,7 +72,7 @@ def all_figures(lines):
                           samples(shared, "decode", groups=1, group_size=size)))
     out.append(figure(f"decode, {groups} groups of {size}", samples(shared, "decode", **many),
                       GROUPED_MIN))
-    out.append(figure(f"the same, each alone over its prefix", samples(apart, "decode", **many)))
+    out.append(figure("the same, each over its prefix", samples(apart, "decode", **many)))
     ratio = out[-1]["ms"] / out[-2]["ms"]
     out.append({"name": "grouped against per sequence", "ratio": ratio, "goal": SHARING_MIN})
     return out
@@ -104,8 +104,9 @@ def table(rows):
             continue
         share = row.get("share_of_copy", row.get("share"))
         goal = row.get("goal_of_copy", row.get("goal"))
+        n_launches = row["launches_per_step"]
         yield f"{row['name']:34} {row['tokens_s']:10.0f} {row['ms']:9.3f} " \
               f"{row.get('roof_tokens_s', 0):10.0f} " \
               f"{'' if share is None else format(share, '.2f'):>6} " \
               f"{'' if goal is None else format(goal, '.2f'):>5} " \
-              f"{'' if row['launches_per_step'] is None else round(row['launches_per_step']):>8}"
+              f"{'' if n_launches is None else round(n_launches):>8}"
