@@ -120,7 +120,7 @@ static size_t check_free(const json_t *job, size_t text, const int32_t *tokens, 
 
 static void check_free_texts(const json_t *jobs, size_t n_texts, size_t n_tokens)
 {
-    struct engine *eng = open_engine(64);
+    struct engine *eng = open_engine(128);
     struct err e = {0};
     static size_t ids[64];
     for (size_t i = 0; i < n_texts; i++) {
