@@ -3,11 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "asan_int.h"
 #include "block_int.h"
 
 emu_thread *emu_now;
 dim3 emu_block_index, emu_block_size, emu_grid_size;
 uint64_t emu_block_serial;
+const race_hooks *race_of_launches;
 
 enum {
     QUEUE_SLOTS = 2 * EMU_THREADS_MAX, /* a power of two */
@@ -24,6 +26,8 @@ static struct {
     thread threads[EMU_THREADS_MAX];
     warp warps[EMU_THREADS_MAX / EMU_WARP];
     unsigned n_threads, n_live, n_at_barrier;
+    uint32_t n_barriers; /* that all have passed */
+    uint64_t n_launches;
     const thread *barrier_first; /* of those that wait there */
 
     thread *queue[QUEUE_SLOTS];
@@ -65,6 +69,17 @@ void emu_fail(emu_place place, const char *format, ...)
     va_end(arguments);
     abort();
 }
+
+#ifdef SHEAF_EMU_ASAN
+/* The sanitizer's report has lines of the source, but no thread of the kernel. */
+static void tell_where()
+{
+    if (run.launch && emu_now)
+        fprintf(stderr, "cuda-emu: this was kernel %s, block (%u,%u,%u), %s\n",
+                run.launch->kernel, emu_block_index.x, emu_block_index.y, emu_block_index.z,
+                thread_name(thread_now()));
+}
+#endif
 
 /* Nobody can go on: says for whom the first one waits in vain. */
 [[noreturn]] static void fail_stuck()
@@ -152,6 +167,7 @@ static void wait_for(thread *t, enum wait_kind kind, emu_place place)
 static void open_barrier(const thread *but)
 {
     run.n_at_barrier = 0;
+    run.n_barriers++;
     go_on(run.threads, run.n_threads, but);
 }
 
@@ -192,9 +208,21 @@ bool warp_meet(enum wait_kind kind, emu_place place)
         return false;
     }
     w->n_waiting = 0;
+    w->n_barriers += kind == WAIT_WARP;
     w->set ^= 1;
     go_on(t - t->linear % EMU_WARP, EMU_WARP, t);
     return true;
+}
+
+uint32_t block_barriers()
+{
+    return run.n_barriers;
+}
+
+bool is_launch_argument(const void *p)
+{
+    const char *begin = (const char *)run.launch->argument;
+    return (const char *)p >= begin && (const char *)p < begin + run.launch->argument_bytes;
 }
 
 static void thread_returns(thread *t)
@@ -253,7 +281,7 @@ static void set_up_warps()
         warp *w = &run.warps[i / EMU_WARP];
         const unsigned n_left = run.n_threads - i;
         w->n_threads = n_left < EMU_WARP ? n_left : (unsigned)EMU_WARP;
-        w->n_waiting = w->n_returned = w->set = 0;
+        w->n_waiting = w->n_returned = w->set = w->n_barriers = 0;
     }
 }
 
@@ -263,7 +291,7 @@ static void run_block()
     shared_begin_block();
     set_up_warps();
     run.n_live = run.n_threads;
-    run.n_at_barrier = 0;
+    run.n_at_barrier = run.n_barriers = 0;
     run.head = run.tail = 0;
     const uint16_t *order = chance_order(run.n_threads);
     for (unsigned i = 0; i < run.n_threads; i++) {
@@ -324,9 +352,14 @@ void emu_run(emu_stream *, const emu_launch &launch)
     count_launch();
     if (is_launch_possible(launch)) {
         chance_begin();
+#ifdef SHEAF_EMU_ASAN
+        __sanitizer_set_death_callback(tell_where);
+#endif
         run.launch = &launch;
         emu_block_size = launch.block;
         emu_grid_size = launch.grid;
+        if (race_of_launches)
+            race_of_launches->begin_launch(++run.n_launches, emu_block_serial + 1);
         shared_open(launch.dynamic_bytes);
         set_up_threads(launch.block);
         run_blocks(launch.grid);

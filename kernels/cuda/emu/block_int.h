@@ -58,6 +58,7 @@ struct thread : emu_thread {
 
 struct warp {
     unsigned n_threads, n_waiting, n_returned;
+    uint32_t n_barriers; /* sync_warp() that all have passed */
     /* Of the first that waits: the others have to be at the same. */
     enum wait_kind kind;
     emu_place place;
@@ -80,6 +81,29 @@ const char *wait_name(enum wait_kind kind);
 /* "thread (3,0,0)"; the text is good until the fourth call from here. */
 const char *thread_name(const thread *t);
 
+/* sync_block() that all have passed in this block. */
+uint32_t block_barriers();
+/* Whether the byte is of the arguments of the launch that runs. */
+bool is_launch_argument(const void *p);
+
+/* ---- race.cpp: who looks for races, if anybody; NULL in a build without it */
+
+enum access_kind { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC };
+
+struct race_hooks {
+    void (*begin_launch)(uint64_t launch, uint64_t first_block);
+    void (*access)(const void *p, size_t bytes, unsigned kind, const void *pc);
+    void (*fence)();
+};
+extern const race_hooks *race_of_launches;
+
+/* For what the runtime does in the place of a kernel's line. */
+static inline void race_note(const void *p, size_t bytes, enum access_kind kind, const void *pc)
+{
+    if (race_of_launches)
+        race_of_launches->access(p, bytes, kind, pc);
+}
+
 /* ---- chance.cpp: what the seed decides */
 
 /* As SHEAF_EMU_SEED says, unless emu_set_seed() was called before. */
@@ -96,7 +120,7 @@ void shared_begin_block();
 void shared_close(); /* fails when a launch wrote beyond its dynamic shared memory */
 bool is_shared_memory(const void *p, size_t bytes);
 /* Fails unless it is, and no copy to it is under way. */
-void shared_check_read(const void *p, size_t bytes, emu_place place);
+void shared_check_read(const void *p, size_t bytes, emu_place place, const void *pc);
 /* Copies that nobody waited for end with their block. */
 void async_copies_drop(thread *t);
 
@@ -110,5 +134,14 @@ void guarded_free(void *p, size_t bytes);
 /* An error for last_error(). */
 void error_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void count_launch();
+void count_copy(size_t bytes);
+/* Fails unless one allocation of device memory holds all of [p, p + bytes). */
+void device_check_range(const void *p, size_t bytes, const char *what);
+/* Whether one does. */
+bool is_device_memory(const void *p, size_t bytes);
+/* Whether it is pinned memory of the host, which kernels may use too. */
+bool is_pinned_memory(const void *p, size_t bytes);
+/* Fails when a red zone of device memory was written to. */
+void device_check_zones();
 
 #endif

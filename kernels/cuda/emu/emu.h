@@ -46,6 +46,7 @@ struct emu_launch {
     const char *kernel;
     void (*body)(const void *argument);
     const void *argument;
+    size_t argument_bytes;
     dim3 grid, block;
     size_t dynamic_bytes;
 };
@@ -66,6 +67,11 @@ uint32_t emu_shuffle(uint32_t bits, unsigned source, emu_place place);
 uint32_t emu_vote(bool predicate, emu_place place);
 void emu_load_matrix(uint32_t r[4], const void *row, bool transposed, emu_place place);
 void emu_mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2], emu_place place);
+
+int32_t emu_atomic_add(int32_t *p, int32_t value);
+float emu_atomic_add(float *p, float value);
+int32_t emu_atomic_max(int32_t *p, int32_t value);
+void emu_fence();
 
 void emu_copy_async(void *shared, const void *global, emu_place place);
 void emu_copy_async_commit();

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../port.cuh"
 #include "asan_int.h"
@@ -16,18 +17,15 @@
 
 enum { ZONE_BYTES = 256, ZONE_FILL = 0xa5, ALIGNMENT = 256 };
 
-struct emu_stream {
-    int unused;
-};
-
 static struct {
     pthread_mutex_t lock;
     std::map<const char *, size_t> live; /* begin -> bytes */
+    uint64_t n_changes;                  /* of it */
     size_t memory_bytes;
     emu_counts counts;
     bool has_error;
     char error[256];
-} device = {PTHREAD_MUTEX_INITIALIZER, {}, (size_t)64 << 30, {}, false, {}};
+} device = {PTHREAD_MUTEX_INITIALIZER, {}, 0, (size_t)64 << 30, {}, false, {}};
 
 /* ------------------------------------------------------------------ errors, counts */
 
@@ -51,6 +49,12 @@ const char *last_error()
 void count_launch()
 {
     device.counts.launches++;
+}
+
+void count_copy(size_t bytes)
+{
+    device.counts.copies++;
+    device.counts.bytes_copied += bytes;
 }
 
 emu_counts emu_count()
@@ -111,15 +115,30 @@ void emu_set_memory(size_t bytes)
     device.memory_bytes = bytes;
 }
 
+/* The process fails when it ends well and leaves memory of the device behind. */
+static void tell_leaks()
+{
+    const char *asked = getenv("SHEAF_EMU_LEAKS");
+    if (!asked || device.live.empty())
+        return;
+    fprintf(stderr,
+            "cuda-emu: %zu allocations of device memory were never freed, one of %zu bytes\n",
+            device.live.size(), device.live.begin()->second);
+    fflush(nullptr);
+    _exit(1);
+}
+
 void *device_alloc(size_t bytes)
 {
     void *p = nullptr;
+    static const int leaks_are_told = atexit(tell_leaks);
     pthread_mutex_lock(&device.lock);
-    if (bytes <= device.memory_bytes &&
+    if (leaks_are_told == 0 && bytes <= device.memory_bytes &&
         device.counts.bytes_allocated <= device.memory_bytes - bytes)
         p = guarded_alloc(bytes);
     if (p) {
         device.live[(const char *)p] = bytes;
+        device.n_changes++;
         device.counts.allocations++;
         device.counts.bytes_allocated += bytes;
     } else {
@@ -152,13 +171,31 @@ void device_free(void *p)
     device.counts.bytes_allocated -= found->second;
     guarded_free(p, found->second);
     device.live.erase(found);
+    device.n_changes++;
     pthread_mutex_unlock(&device.lock);
 }
 
-/* The allocation has to hold all of [p, p + bytes). */
-static void check_range(const void *p, size_t bytes, const char *what)
+bool is_device_memory(const void *p, size_t bytes)
 {
     const char *begin = (const char *)p;
+    static const char *last;
+    static size_t last_bytes;
+    static uint64_t last_change;
+    if (last_change != device.n_changes || begin < last || begin + bytes > last + last_bytes) {
+        const auto after = device.live.upper_bound(begin);
+        if (after == device.live.begin())
+            return false;
+        last = std::prev(after)->first;
+        last_bytes = std::prev(after)->second;
+        last_change = device.n_changes;
+    }
+    return begin + bytes <= last + last_bytes;
+}
+
+void device_check_range(const void *p, size_t bytes, const char *what)
+{
+    const char *begin = (const char *)p;
+    pthread_mutex_lock(&device.lock);
     auto after = device.live.upper_bound(begin);
     if (after == device.live.begin())
         emu_fail({}, "%s: %p is not memory of the device", what, p);
@@ -167,37 +204,10 @@ static void check_range(const void *p, size_t bytes, const char *what)
     if (offset > holds->second || bytes > holds->second - offset)
         emu_fail({}, "%s: %zu bytes at %p, which lies %zu bytes into an allocation of %zu",
                  what, bytes, p, offset, holds->second);
+    pthread_mutex_unlock(&device.lock);
 }
 
-void *pinned_alloc(size_t bytes)
-{
-    void *p = nullptr;
-    if (posix_memalign(&p, 64, bytes ? bytes : 1) != 0) {
-        error_set("no memory for %zu pinned bytes", bytes);
-        return nullptr;
-    }
-    memset(p, EMU_POISON, bytes);
-    return p;
-}
-
-void pinned_free(void *p)
-{
-    free(p);
-}
-
-/* ------------------------------------------------------------------ streams and copies */
-
-stream_t stream_open()
-{
-    return (stream_t)calloc(1, sizeof(emu_stream));
-}
-
-void stream_close(stream_t s)
-{
-    free(s);
-}
-
-void stream_wait(stream_t)
+void device_check_zones()
 {
     pthread_mutex_lock(&device.lock);
     for (const auto &allocation : device.live)
@@ -205,38 +215,7 @@ void stream_wait(stream_t)
     pthread_mutex_unlock(&device.lock);
 }
 
-static void copy(void *to, const void *from, size_t bytes)
-{
-    device.counts.copies++;
-    device.counts.bytes_copied += bytes;
-    if (bytes)
-        memcpy(to, from, bytes);
-}
-
-void copy_to_device(stream_t, void *to, const void *from, size_t bytes)
-{
-    pthread_mutex_lock(&device.lock);
-    check_range(to, bytes, "copy_to_device()");
-    copy(to, from, bytes);
-    pthread_mutex_unlock(&device.lock);
-}
-
-void copy_to_host(stream_t, void *to, const void *from, size_t bytes)
-{
-    pthread_mutex_lock(&device.lock);
-    check_range(from, bytes, "copy_to_host()");
-    copy(to, from, bytes);
-    pthread_mutex_unlock(&device.lock);
-}
-
-void copy_on_device(stream_t, void *to, const void *from, size_t bytes)
-{
-    pthread_mutex_lock(&device.lock);
-    check_range(to, bytes, "copy_on_device()");
-    check_range(from, bytes, "copy_on_device()");
-    copy(to, from, bytes);
-    pthread_mutex_unlock(&device.lock);
-}
+/* ------------------------------------------------------------------ the device */
 
 bool device_use(int ordinal, device_facts *out)
 {

@@ -17,12 +17,12 @@
 #define blockDim  emu_block_size
 #define gridDim   emu_grid_size
 
-/* The line of the kernel that calls the function which has this as its last argument. */
-#define EMU_HERE                                                                               \
-    emu_place                                                                                  \
-    {                                                                                          \
-        __builtin_FILE(), __builtin_LINE()                                                     \
-    }
+/* As a default argument: the line of the kernel that calls the function. */
+static constexpr emu_place emu_here(const char *file = __builtin_FILE(),
+                                    int line = __builtin_LINE())
+{
+    return {file, line};
+}
 
 /* ------------------------------------------------------------------ launches and memory */
 
@@ -37,10 +37,14 @@ void emu_launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
     static_assert((std::is_trivially_copyable<P>::value && ...),
                   "a kernel takes its arguments by value, as plain bytes");
     const auto body = [=] { kernel(arguments...); };
-    const emu_launch launch = {
-        name,  [](const void *argument) { (*static_cast<decltype(&body)>(argument))(); },
-        &body, grid,
-        block, dynamic_bytes};
+    emu_launch launch = {};
+    launch.kernel = name;
+    launch.body = [](const void *argument) { (*static_cast<decltype(&body)>(argument))(); };
+    launch.argument = &body;
+    launch.argument_bytes = sizeof(body);
+    launch.grid = grid;
+    launch.block = block;
+    launch.dynamic_bytes = dynamic_bytes;
     emu_run(s, launch);
 }
 
@@ -126,12 +130,12 @@ DEVICE float rsqrt_of(float x)
 
 /* ------------------------------------------------------------------ threads together */
 
-DEVICE void sync_block(emu_place place = EMU_HERE)
+DEVICE void sync_block(emu_place place = emu_here())
 {
     emu_sync_block(place);
 }
 
-DEVICE void sync_warp(emu_place place = EMU_HERE)
+DEVICE void sync_warp(emu_place place = emu_here())
 {
     emu_sync_warp(place);
 }
@@ -141,60 +145,54 @@ DEVICE unsigned emu_lane()
     return emu_now->linear % EMU_WARP;
 }
 
-DEVICE uint32_t shuffle(uint32_t value, int lane, emu_place place = EMU_HERE)
+DEVICE uint32_t shuffle(uint32_t value, int lane, emu_place place = emu_here())
 {
     return emu_shuffle(value, (unsigned)lane % EMU_WARP, place);
 }
 
-DEVICE int32_t shuffle(int32_t value, int lane, emu_place place = EMU_HERE)
+DEVICE int32_t shuffle(int32_t value, int lane, emu_place place = emu_here())
 {
     return (int32_t)emu_shuffle((uint32_t)value, (unsigned)lane % EMU_WARP, place);
 }
 
-DEVICE float shuffle(float value, int lane, emu_place place = EMU_HERE)
+DEVICE float shuffle(float value, int lane, emu_place place = emu_here())
 {
     return emu_float(emu_shuffle(emu_bits(value), (unsigned)lane % EMU_WARP, place));
 }
 
-template <class T> static inline T shuffle_xor(T value, int mask, emu_place place = EMU_HERE)
+template <class T> static inline T shuffle_xor(T value, int mask, emu_place place = emu_here())
 {
     return shuffle(value, (int)(emu_lane() ^ (unsigned)mask), place);
 }
 
-DEVICE uint32_t vote(bool predicate, emu_place place = EMU_HERE)
+DEVICE uint32_t vote(bool predicate, emu_place place = emu_here())
 {
     return emu_vote(predicate, place);
 }
 
-/* Fibres change only where they wait: a plain read and write is atomic. */
 DEVICE int32_t atomic_add(int32_t *p, int32_t value)
 {
-    const int32_t before = *p;
-    *p = (int32_t)((uint32_t)before + (uint32_t)value);
-    return before;
+    return emu_atomic_add(p, value);
 }
 
 DEVICE float atomic_add(float *p, float value)
 {
-    const float before = *p;
-    *p = before + value;
-    return before;
+    return emu_atomic_add(p, value);
 }
 
 DEVICE int32_t atomic_max(int32_t *p, int32_t value)
 {
-    const int32_t before = *p;
-    *p = before > value ? before : value;
-    return before;
+    return emu_atomic_max(p, value);
 }
 
 DEVICE void memory_fence()
 {
+    emu_fence();
 }
 
 /* ------------------------------------------------------------------ copies and matrices */
 
-DEVICE void copy_async_16(void *shared, const void *global, emu_place place = EMU_HERE)
+DEVICE void copy_async_16(void *shared, const void *global, emu_place place = emu_here())
 {
     emu_copy_async(shared, global, place);
 }
@@ -209,19 +207,19 @@ template <int n> static inline void copy_async_wait()
     emu_copy_async_wait(n);
 }
 
-DEVICE void load_matrix_x4(uint32_t r[4], const void *shared, emu_place place = EMU_HERE)
+DEVICE void load_matrix_x4(uint32_t r[4], const void *shared, emu_place place = emu_here())
 {
     emu_load_matrix(r, shared, false, place);
 }
 
 DEVICE void load_matrix_x4_transposed(uint32_t r[4], const void *shared,
-                                      emu_place place = EMU_HERE)
+                                      emu_place place = emu_here())
 {
     emu_load_matrix(r, shared, true, place);
 }
 
 DEVICE void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2],
-                      emu_place place = EMU_HERE)
+                      emu_place place = emu_here())
 {
     emu_mma_16816(d, a, b, place);
 }

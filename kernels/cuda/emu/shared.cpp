@@ -80,8 +80,9 @@ bool is_shared_memory(const void *p, size_t bytes)
     return false;
 }
 
-void shared_check_read(const void *p, size_t bytes, emu_place place)
+void shared_check_read(const void *p, size_t bytes, emu_place place, const void *pc)
 {
+    race_note(p, bytes, ACCESS_READ, pc);
     if (!is_shared_memory(p, bytes))
         emu_fail(place, "reads a matrix's row at %p, which is not shared memory of the block",
                  p);
@@ -105,6 +106,9 @@ void emu_copy_async(void *to, const void *from, emu_place place)
         if (!t->copies)
             emu_fail(place, "no memory for copies under way");
     }
+    const void *pc = __builtin_return_address(0);
+    race_note(from, COPY_BYTES, ACCESS_READ, pc);
+    race_note(to, COPY_BYTES, ACCESS_WRITE, pc);
     char now[COPY_BYTES]; /* a source out of bounds is found here, where it was asked for */
     memcpy(now, from, COPY_BYTES);
     memset(to, EMU_POISON, COPY_BYTES);
@@ -126,6 +130,7 @@ void emu_copy_async_wait(unsigned n_under_way)
         /* Commit number c has come when c + 1 + n_under_way commits were made. */
         if (copy->commit + 1 + n_under_way <= t->n_commits) {
             ALLOW(copy->to, COPY_BYTES);
+            race_note(copy->to, COPY_BYTES, ACCESS_WRITE, __builtin_return_address(0));
             memcpy(copy->to, copy->from, COPY_BYTES);
         } else {
             t->copies[n_kept++] = *copy;

@@ -65,7 +65,7 @@ void emu_load_matrix(uint32_t r[4], const void *row, bool transposed, emu_place 
     lane_slot *slots = slots_of(t), *mine = &slots[t->linear % EMU_WARP];
     if ((uintptr_t)row % 16 != 0)
         emu_fail(place, "load_matrix_x4() of %p, which is not 16-byte aligned", row);
-    shared_check_read(row, 16, place);
+    shared_check_read(row, 16, place, __builtin_return_address(0));
     mine->load.row = row;
     if (warp_meet(WAIT_LOAD_MATRIX, place))
         load_matrices(slots, transposed);
