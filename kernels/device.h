@@ -160,6 +160,7 @@ struct device_info {
     /* Once it is open: what it took, and the pages of its KV pool. */
     size_t weights_bytes, kv_bytes, activations_bytes;
     size_t n_pages;
+    size_t block_rows; /* of a step's blocks at most, as its attention likes them best */
 };
 
 /* What a device can do at most, measured: the yardstick of its speeds. */

@@ -105,6 +105,8 @@ static int use_device(device *d, struct err *e)
     }
     d->info.memory_bytes = facts.memory_bytes;
     d->info.free_bytes = facts.free_bytes;
+    d->n_processors = facts.n_processors;
+    d->shared_bytes_max = facts.shared_bytes_max;
     name_arithmetic(d);
     return 0;
 }
@@ -113,7 +115,9 @@ static int open_parts(device *d, const device_model *m, struct err *e)
 {
     TRY(check_shape(&d->options, m, e));
     TRY(use_device(d, e));
-    TRY(device_plan_memory(&d->options, m, &d->info, &d->plan, e));
+    TRY(device_plan_memory(&d->options, m, &d->info, d->n_processors, &d->plan, e));
+    d->info.block_rows = (size_t)attend_block_rows((int)m->n_heads, (int)m->n_kv_heads,
+                                                   (int)m->head_dim, d->shared_bytes_max);
     d->info.weights_bytes = d->plan.weights;
     d->info.activations_bytes = d->plan.activations + d->plan.step + d->plan.products;
     d->stream = stream_open();

@@ -57,6 +57,7 @@ struct buffers {
     float *logits;      /* [n_logits_max, V] */
     int32_t *best;      /* [n_logits_max] */
     void *best_scratch; /* of argmax */
+    float *splits;      /* of attention, or NULL; attend_scratch_bytes() */
 };
 
 enum { STAGES = 2 };
@@ -83,6 +84,8 @@ struct device {
     device_info info;
     device_model model; /* its shape; what it pointed to is gone */
     memory_plan plan;
+    int n_processors;
+    size_t shared_bytes_max; /* of a thread block */
     stream_t stream;
     allocation *allocations;
 
@@ -114,8 +117,9 @@ int device_take_pinned(device *d, size_t bytes, const char *what, void **out, st
 
 /* ERR_NOMEM with what is needed and what there is. */
 int device_plan_memory(const device_options *o, const device_model *m, const device_info *info,
-                       memory_plan *out, struct err *e);
+                       int n_processors, memory_plan *out, struct err *e);
 size_t device_step_bytes(const device_options *o, const device_model *m);
+size_t device_splits_bytes(const device_options *o, const device_model *m, int n_processors);
 
 int device_copy_weights(device *d, const device_model *m, struct err *e);
 

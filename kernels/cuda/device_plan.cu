@@ -61,7 +61,14 @@ static void plan_weights(const device_model *m, memory_plan *p)
     p->weights += m->dim * sizeof(float);
 }
 
-static void plan_activations(const device_options *o, const device_model *m, memory_plan *p)
+/* Of attention whose keys are cut over thread blocks, as the fast mode does. */
+size_t device_splits_bytes(const device_options *o, const device_model *m, int n_processors)
+{
+    return o->exact ? 0 : attend_scratch_bytes((int)m->head_dim, n_processors);
+}
+
+static void plan_activations(const device_options *o, const device_model *m, int n_processors,
+                             memory_plan *p)
 {
     const size_t heads = m->n_heads * m->head_dim;
     const size_t row = m->dim * (sizeof(float) + sizeof(bf16)) +
@@ -69,8 +76,8 @@ static void plan_activations(const device_options *o, const device_model *m, mem
                        2 * heads * sizeof(bf16) + 3 * m->ffn_dim * sizeof(bf16);
     const size_t logits_row =
         m->dim * (sizeof(float) + sizeof(bf16)) + m->n_vocab * sizeof(float) + sizeof(int32_t);
-    p->activations =
-        o->n_rows_max * row + o->n_logits_max * logits_row + argmax_scratch_bytes();
+    p->activations = o->n_rows_max * row + o->n_logits_max * logits_row +
+                     argmax_scratch_bytes() + device_splits_bytes(o, m, n_processors);
 }
 
 static int refuse(const memory_plan *p, size_t needed, const device_options *o,
@@ -87,11 +94,11 @@ static int refuse(const memory_plan *p, size_t needed, const device_options *o,
 }
 
 int device_plan_memory(const device_options *o, const device_model *m, const device_info *info,
-                       memory_plan *out, struct err *e)
+                       int n_processors, memory_plan *out, struct err *e)
 {
     memory_plan p = {};
     plan_weights(m, &p);
-    plan_activations(o, m, &p);
+    plan_activations(o, m, n_processors, &p);
     p.scratch = o->exact ? 0 : p.scratch < SCRATCH_MAX ? p.scratch : SCRATCH_MAX;
     p.products = p.scratch + PRODUCTS_WORKSPACE;
     p.step = STAGES * device_step_bytes(o, m);

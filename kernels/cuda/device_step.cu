@@ -71,6 +71,9 @@ static int take_buffers(device *d, struct err *e)
     TRY(take_array(d, n_logits * m->dim, what, &b->last_f32, e));
     TRY(take_array(d, n_logits * m->n_vocab, "logits", &b->logits, e));
     TRY(device_take(d, argmax_scratch_bytes(), what, &b->best_scratch, e));
+    if (!d->options.exact)
+        TRY(take_array(d, device_splits_bytes(&d->options, m, d->n_processors) / sizeof(float),
+                       what, &b->splits, e));
     return take_array(d, n_logits, what, &b->best, e);
 }
 
@@ -147,7 +150,7 @@ struct pass {
     step_on_device on;
     int n_rows;
     attend_keys keys;
-    int block_queries_max;
+    int block_queries_max, n_pages_max;
     struct err *e;
 };
 
@@ -211,7 +214,13 @@ static void mix(const pass *p, int index)
     a.pages = p->on.pages;
     a.slots = p->on.slots;
     a.n_blocks = (int)p->s->n_blocks;
+    a.n_attend_rows = (int)p->s->n_attend_rows;
     a.block_queries_max = p->block_queries_max;
+    a.n_pages_max = p->n_pages_max;
+    a.shared_bytes_max = d->shared_bytes_max;
+    a.n_processors = d->n_processors;
+    a.scratch = d->b.splits;
+    a.scratch_bytes = device_splits_bytes(&d->options, &d->model, d->n_processors);
     a.exact = d->options.exact;
     a.mixed = d->b.mixed;
     a.keys_read = p->keys.read;
@@ -271,6 +280,16 @@ static int block_queries_max(const device *d, const device_step *s)
     return n_rows * (int)(d->model.n_heads / d->model.n_kv_heads);
 }
 
+/* That any row sees keys of. */
+static int n_pages_max(const device_step *s)
+{
+    int32_t position = 0;
+    for (size_t i = 0; i < s->n_attend_rows; i++)
+        position =
+            s->attend_rows[i].position > position ? s->attend_rows[i].position : position;
+    return position / KV_PAGE_TOKENS + 1;
+}
+
 static void check_step(const device *d, const device_step *s)
 {
     const device_options *o = &d->options;
@@ -288,6 +307,7 @@ int device_run_step(device *d, const device_step *s, struct err *e)
     p.n_rows = (int)s->n_rows;
     p.keys = attend_keys_of(*s);
     p.block_queries_max = block_queries_max(d, s);
+    p.n_pages_max = n_pages_max(s);
     p.e = e;
     count_into(&d->counters);
     int rc = copy_metadata(d, s, &p.on, e);

@@ -58,6 +58,7 @@ struct device_facts {
     int compute_capability; /* 90 */
     int n_processors;       /* streaming multiprocessors */
     size_t memory_bytes, free_bytes;
+    size_t shared_bytes_max; /* of a thread block */
 };
 
 /* The upper half of a float. */

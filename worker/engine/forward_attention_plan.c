@@ -10,11 +10,11 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/size.h"
+#include "engine/engine_device.h"
 #include "engine/forward_int.h"
 
 enum {
     BLOCK_QUERIES = 96,    /* (row, query head) pairs of a block, about */
-    DEVICE_QUERIES = 64,   /* the same on a device: whole tiles of its products */
     PAGE_READ_QUERIES = 6, /* reading a page costs as much as this many queries on it */
     ROUNDS_EVEN = 8,       /* items per thread that are even enough however they are cut */
 };
@@ -311,8 +311,9 @@ size_t attention_heads(const struct forward *f)
 
 size_t attention_rows_max(const struct forward *f)
 {
-    const size_t queries = f->on_device ? DEVICE_QUERIES : BLOCK_QUERIES;
-    const size_t rows = queries / attention_heads(f);
+    if (f->options.device && f->options.device->info.block_rows > 0)
+        return f->options.device->info.block_rows;
+    const size_t rows = BLOCK_QUERIES / attention_heads(f);
     return rows > 0 ? rows : 1;
 }
 
