@@ -1,7 +1,8 @@
 /*
  * The operations of the CUDA backend: each launches kernels on a stream and returns. One .cu
- * file per family; pointers are the device's unless said otherwise. Shapes are in the letters of
- * kernels.h: T rows, D width, H heads, KVH KV heads, HD head dim, F inner width, V vocabulary.
+ * file per family; pointers are the device's unless said otherwise. Shapes are in the letters
+ * of kernels.h: T rows, D width, H heads, KVH KV heads, HD head dim, F inner width, V
+ * vocabulary.
  *
  * Each op has a plain twin in tests/twins that computes it in double from the same inputs.
  * Errors of a launch are seen by the caller (port.cuh: last_error).
@@ -19,7 +20,7 @@ extern "C" {
  * At least one of the two is there. */
 struct matrix {
     enum quant_type type;
-    int n_rows, n_cols;   /* N, K */
+    int n_rows, n_cols;    /* N, K */
     const uint8_t *blocks; /* rows quant_row_bytes(type, K) apart, 16-byte aligned; or NULL */
     const bf16 *rows;      /* [N, K] or NULL */
 };
@@ -44,8 +45,12 @@ void rmsnorm(stream_t s, const float *x, const int32_t *rows, const float *w, fl
 /* inner = silu(gate) * up; gate_up: [T, 2 F], gate first. */
 void silu_mul(stream_t s, const bf16 *gate_up, int n_rows, int ffn_dim, bf16 *inner);
 
-/* best[i] = index of the greatest of logits[i], the lowest among equals; NaN never wins. */
-void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *best);
+/* best[i] = index of the greatest of logits[i], the lowest among equals; NaN never wins, and a
+ * row of nothing else gives 0. scratch lets several blocks share a row while rows are few, with
+ * the same result; NULL: a block each. */
+void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *best,
+            void *scratch = NULL);
+size_t argmax_scratch_bytes(void); /* whatever the shape */
 
 /* ---- heads.cu */
 
@@ -78,18 +83,35 @@ struct attend_args {
     const device_block *blocks;
     const device_branch *branches;
     const int32_t *pages, *slots;
-    int n_blocks;
+    int n_blocks, n_attend_rows;
     int block_queries_max; /* (row, query head) pairs of a block and KV head at most */
+    int n_pages_max;       /* that any row sees keys of */
     bool exact;
     bf16 *mixed; /* [T, H * HD] out */
+    /* Of the device: what a thread block may have of shared memory (0: the least of all
+     * devices), and for the mode that is not exact its processors and scratch memory, which may
+     * be too small for a step (attend_scratch_bytes) or NULL. */
+    size_t shared_bytes_max;
+    int n_processors;
+    float *scratch;
+    size_t scratch_bytes;
+    /* For the counters only (count.cuh: attend_keys): keys of all blocks' spans, and keys that
+     * all rows see. */
+    uint64_t keys_read, row_keys;
 };
 void attend(stream_t s, const attend_args &a);
+/* Rows of a block that fill the largest tile: what a plan should aim at for rows that share
+ * pages. */
+int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_bytes_max);
+/* Enough for the splits of any step on a device. */
+size_t attend_scratch_bytes(int head_dim, int n_processors);
 
 /* ---- pages.cu */
 
 void copy_page(stream_t s, const kv_memory &kv, int to, int from);
 void move_token(stream_t s, const kv_memory &kv, int to, int to_slot, int from, int from_slot);
-/* A page of all layers to or from one run of memory, [L][KVH][2][32][HD]. */
+/* A page of all layers to or from one run of memory, [L][KVH][2][32][HD], 16-byte aligned: the
+ * device's, or pinned memory of the host. */
 void gather_page(stream_t s, const kv_memory &kv, int page, void *out);
 void scatter_page(stream_t s, const kv_memory &kv, int page, const void *in);
 
@@ -115,6 +137,11 @@ int product(products *p, stream_t s, const matrix &w, const bf16 *x, int n_rows,
 /* rows = the matrix's values in bfloat16, rounded to nearest even. */
 void dequantize(stream_t s, const matrix &w, bf16 *rows);
 
-/* ---- counting (count.cuh): every op adds what it reads, writes and computes */
+/* ---- peaks.cu: a slot of struct device_backend */
+
+int measure_peaks(size_t ordinal, const device_peak_sizes *sizes, device_peaks *out,
+                  struct err *e);
+
+/* ---- counting: every launcher above says what its op costs by count_op() of count.cuh */
 
 #endif
