@@ -139,6 +139,8 @@ void count_copy(size_t bytes);
 void device_check_range(const void *p, size_t bytes, const char *what);
 /* Whether one does. */
 bool is_device_memory(const void *p, size_t bytes);
+/* Whether it is pinned memory of the host, which kernels may use too. */
+bool is_pinned_memory(const void *p, size_t bytes);
 /* Fails when a red zone of device memory was written to. */
 void device_check_zones();
 

@@ -22,8 +22,7 @@
 
 #include "block_int.h"
 
-enum { CELL_BYTES = 4, PROBES_MAX = 64 };
-static const size_t FIRST_CELLS = 1 << 16;
+enum { CELL_BYTES = 4, PAGE_CELLS = 256, TABLE_SLOTS = 1 << 16, PAGES_MAX = TABLE_SLOTS / 4 };
 
 struct access {
     const void *pc;
@@ -35,14 +34,20 @@ struct access {
 };
 
 struct cell {
-    uintptr_t address; /* in units of CELL_BYTES; 0: free */
-    uint64_t launch;   /* free again when another one runs */
+    uint64_t launch; /* nothing is known when another one runs */
     access writes[2], reads[2];
 };
 
+/* Neighbours of one kilobyte, for kernels go through memory in order. */
+struct page {
+    uintptr_t number; /* address / (PAGE_CELLS * CELL_BYTES) */
+    cell cells[PAGE_CELLS];
+};
+
 static struct {
-    cell *cells;
-    size_t n_cells, n_used;
+    page *table[TABLE_SLOTS];
+    size_t n_pages;
+    page *last;           /* that was asked for */
     uint64_t launch;      /* counts up */
     uint64_t first_block; /* serial of the launch's first */
     bool *has_fenced;     /* [serial - first_block] */
@@ -98,7 +103,6 @@ static void begin_launch(uint64_t launch, uint64_t first_block)
 {
     race.launch = launch;
     race.first_block = first_block;
-    race.n_used = 0;
     race.acquired_by = 0;
     if (race.has_fenced)
         memset(race.has_fenced, 0, race.fenced_capacity);
@@ -124,51 +128,47 @@ static void note_fence()
     race.has_fenced[i] = true;
 }
 
-static cell *find_in(cell *cells, size_t n_cells, uintptr_t address)
+/* Memory has its limit: what was known is forgotten now and then. */
+static void forget_all()
 {
-    size_t at = (address * 0x9e3779b97f4a7c15u >> 20) & (n_cells - 1);
-    for (unsigned i = 0; i < PROBES_MAX; i++) {
-        cell *c = &cells[at];
-        if (c->address == address && c->launch == race.launch)
-            return c;
-        if (c->launch != race.launch) {
-            memset(c, 0, sizeof(*c));
-            c->address = address;
-            c->launch = race.launch;
-            return c;
-        }
-        at = (at + 1) & (n_cells - 1);
+    for (page *&p : race.table) {
+        free(p);
+        p = nullptr;
     }
-    return nullptr;
+    race.n_pages = 0;
+    race.last = nullptr;
 }
 
-static void grow()
+static page *page_of(uintptr_t number)
 {
-    size_t n = race.n_cells ? 2 * race.n_cells : FIRST_CELLS;
-    cell *cells = (cell *)calloc(n, sizeof(*cells));
-    if (!cells)
-        emu_fail({}, "no memory to look for races");
-    for (size_t i = 0; i < race.n_cells; i++) {
-        const cell *old = &race.cells[i];
-        if (old->launch != race.launch)
-            continue;
-        cell *moved = find_in(cells, n, old->address);
-        if (moved)
-            *moved = *old; /* one that finds no place is forgotten */
+    if (race.last && race.last->number == number)
+        return race.last;
+    if (race.n_pages == PAGES_MAX)
+        forget_all();
+    size_t at = number * 0x9e3779b97f4a7c15u >> 20;
+    while (race.table[at % TABLE_SLOTS] && race.table[at % TABLE_SLOTS]->number != number)
+        at++;
+    page *&found = race.table[at % TABLE_SLOTS];
+    if (!found) {
+        found = (page *)calloc(1, sizeof(page));
+        if (!found)
+            emu_fail({}, "no memory to look for races");
+        found->number = number;
+        race.n_pages++;
     }
-    free(race.cells);
-    race.cells = cells;
-    race.n_cells = n;
+    race.last = found;
+    return found;
 }
 
 static cell *cell_of(uintptr_t address)
 {
-    for (;;) {
-        cell *c = race.n_cells ? find_in(race.cells, race.n_cells, address) : nullptr;
-        if (c)
-            return c;
-        grow();
+    const uintptr_t number = address / CELL_BYTES;
+    cell *c = &page_of(number / PAGE_CELLS)->cells[number % PAGE_CELLS];
+    if (c->launch != race.launch) {
+        memset(c, 0, sizeof(*c));
+        c->launch = race.launch;
     }
+    return c;
 }
 
 /* ------------------------------------------------------------------ one access */
@@ -214,7 +214,7 @@ static void remember(access *slots, const access *now, bool is_shared)
 
 static void note(const char *p, bool is_shared, bool is_write, const access *now)
 {
-    cell *c = cell_of((uintptr_t)p / CELL_BYTES);
+    cell *c = cell_of((uintptr_t)p);
     const char *is = now->is_atomic ? "an atomic operation" : is_write ? "a write" : "a read";
     const access *before = racing(c->writes, now, is_shared);
     if (before)
@@ -267,7 +267,7 @@ static void note_access(const void *address, size_t bytes, unsigned kind, const 
     const bool is_shared = is_shared_memory(p, bytes);
     if (!is_shared && is_of_program(p))
         return;
-    if (!is_shared && !is_device_memory(p, bytes)) {
+    if (!is_shared && !is_device_memory(p, bytes) && !is_pinned_memory(p, bytes)) {
         char here[128];
         tell_line(pc, here, sizeof(here));
         emu_fail({}, "uses %p at %s, which is not memory of the device", address, here);

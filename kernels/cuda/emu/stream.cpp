@@ -60,13 +60,14 @@ void pinned_free(void *p)
     free(p);
 }
 
-static bool is_pinned(const void *p)
+bool is_pinned_memory(const void *p, size_t bytes)
 {
     const auto after = pinned.upper_bound((const char *)p);
     if (after == pinned.begin())
         return false;
     const auto holds = std::prev(after);
-    return (size_t)((const char *)p - holds->first) < holds->second;
+    const size_t offset = (size_t)((const char *)p - holds->first);
+    return offset <= holds->second && bytes <= holds->second - offset;
 }
 
 /* ------------------------------------------------------------------ streams */
@@ -138,7 +139,7 @@ void copy_to_device(stream_t s, void *to, const void *from, size_t bytes)
     pthread_mutex_lock(&stream_lock);
     count_copy(bytes);
     memcpy(to, from, bytes);
-    if (is_pinned(from))
+    if (is_pinned_memory(from, bytes))
         leave_open(of(s), false, const_cast<void *>(from), from, bytes);
     pthread_mutex_unlock(&stream_lock);
 }
