@@ -1,24 +1,26 @@
 /*
  * Products of few rows: weights are read once as they are stored, turned into exact bfloat16
- * integers in registers and multiplied on tensor cores; a block's scale (and minimum) is
- * applied in float32 to the sum over its 32 elements. So weights lose nothing, and whatever
- * the number of rows up to 8, a step costs the same.
+ * numbers in registers and multiplied on tensor cores; a block's scale (and minimum) is applied
+ * in float32 to the sum over its 32 elements. So weights lose nothing, and up to eight rows
+ * cost what one does.
  *
  * A block of eight warps has 32 outputs and cuts K in four slices (64 and two where N is
  * large): warp = slice * tiles + tile, a tile being 16 outputs. Each slice goes over its
  * 32-element blocks in order, in steps of a few blocks that are copied ahead into shared
  * memory; at the end the slices are added in order. The cut depends on N and K alone, and a
- * column of a matrix product depends on nothing beside it: an output's bits depend neither on
- * T nor on where its row stands.
+ * column of a matrix product on nothing beside it: an output's bits depend neither on T nor on
+ * where its row stands.
  *
  * Rows of stored blocks start at any even address. What is copied is the 16-byte pieces that
- * a step's blocks touch; where in the first piece they start is worked out again by the reader.
- * Rows in shared memory are an odd number of 16-byte pieces apart, so that the eight rows that
- * a warp reads at once are in different banks.
+ * a step's blocks touch; where in the first piece they start (their slack) is worked out again
+ * by the reader. Rows in shared memory are an odd number of pieces apart, so that the eight
+ * rows that a warp reads at once are in different banks.
  *
- * Bound by bytes up to some 50 rows (see product_way.cu): 92 KB of shared memory in two blocks
- * a multiprocessor keep about 70 KB under way. Instructions for a weight: about 2.6 of 3.9
- * that an H200 can issue while its 0.56 bytes arrive.
+ * Bound by bytes up to some 50 rows (product_way.cu). Two blocks a multiprocessor, of up to 96
+ * KB of shared memory each, have 35 to 55 KB under way. Instructions a weight, counted in
+ * what ptxas makes of Q4_0 for sm_90a: 2.3 to multiply eight rows and 1.8 to copy; an H200
+ * issues 3.9 while a weight's 0.56 bytes arrive, so that Q4_0 can reach some 3/4 of its
+ * bandwidth, Q8_0 and bfloat16 all of it. Not measured on a device yet.
  */
 #include "blocks.cuh"
 #include "count.cuh"
@@ -29,12 +31,15 @@ extern "C" {
 }
 
 enum {
-    WARPS = 8,
+    WARPS_LOG2 = 3,
+    WARPS = 1 << WARPS_LOG2,
     THREADS = WARPS * 32,
-    TILE_OUTPUTS = 16, /* of a warp */
+    TILE_OUTPUTS_LOG2 = 4,
+    TILE_OUTPUTS = 1 << TILE_OUTPUTS_LOG2, /* of a warp */
     SLICES_MAX = 4,
     COLUMNS = 8, /* rows of x in one tensor core product */
     PIECE = 16,
+    TILES_MIN = 2,
     WIDE_OUTPUTS = 8192, /* from here on a block has four tiles, not two */
     STAGES_MAX = 4,
     SHARED_BYTES_MAX = 96 << 10 /* sm_120 has 99 KB for a block */
@@ -43,7 +48,7 @@ enum {
 struct few_args {
     product_args p;
     int64_t row_bytes;
-    int n_tiles; /* of a block: 2 or 4 */
+    int tiles_log2; /* of a block: 2 or 4 tiles */
 };
 
 /* ------------------------------------------------------------------ layout of a stage */
@@ -76,9 +81,10 @@ template <quant_type Q, int NT> struct few_stage {
 
 /* Where a thread stands. */
 struct few_place {
-    int warp, lane, tile, slice, n_slices;
+    int warp, lane, tile, slice;
     int first_output;           /* of the warp */
-    int first_row;              /* of the block */
+    bool is_last;               /* the matrix ends with or in its outputs */
+    int first_row, n_rows;      /* of the block */
     int first_block, end_block; /* of the slice, in 32-element blocks of K */
     int n_steps;                /* the same for all slices: they share barriers */
 };
@@ -88,13 +94,16 @@ template <quant_type Q, int NT> DEVICE few_place place_of(const few_args &a)
     few_place at;
     at.warp = (int)threadIdx.x / 32;
     at.lane = (int)threadIdx.x % 32;
-    at.n_slices = WARPS / a.n_tiles;
-    at.tile = at.warp % a.n_tiles;
-    at.slice = at.warp / a.n_tiles;
-    at.first_output = ((int)blockIdx.x * a.n_tiles + at.tile) * TILE_OUTPUTS;
+    at.tile = at.warp & ((1 << a.tiles_log2) - 1);
+    at.slice = at.warp >> a.tiles_log2;
+    at.first_output = (((int)blockIdx.x << a.tiles_log2) + at.tile) * TILE_OUTPUTS;
+    at.is_last = at.first_output + TILE_OUTPUTS >= a.p.n_outputs;
     at.first_row = (int)blockIdx.y * NT * COLUMNS;
+    const int rows_left = a.p.n_rows - at.first_row;
+    at.n_rows = rows_left < NT * COLUMNS ? rows_left : NT * COLUMNS;
     const int n_blocks = a.p.n_inputs / GROUP_ELEMS;
-    const int blocks_of_slice = (n_blocks + at.n_slices - 1) / at.n_slices;
+    const int slices_log2 = WARPS_LOG2 - a.tiles_log2;
+    const int blocks_of_slice = (n_blocks + (1 << slices_log2) - 1) >> slices_log2;
     const int first = at.slice * blocks_of_slice;
     at.first_block = first < n_blocks ? first : n_blocks;
     const int end = at.first_block + blocks_of_slice;
@@ -104,77 +113,136 @@ template <quant_type Q, int NT> DEVICE few_place place_of(const few_args &a)
     return at;
 }
 
-/* A step's blocks of a slice. */
-struct few_step {
-    int first, count;
-};
-
-template <quant_type Q> DEVICE few_step step_of(const few_place &at, int step)
-{
-    const int first = at.first_block + step * few_layout<Q>::STEP_BLOCKS;
-    const int left = at.end_block - first;
-    const int most = few_layout<Q>::STEP_BLOCKS;
-    return {first, left < 0 ? 0 : left < most ? left : most};
-}
-
 /* ------------------------------------------------------------------ global to shared */
 
-/* The last piece of the matrix may end beyond it; what is there is copied. */
-DEVICE void copy_piece(uint8_t *to, const uint8_t *w, int64_t from, int64_t end)
-{
-    if (from + PIECE <= end) {
-        copy_async_16(to, w + from);
-        return;
-    }
-    for (int i = 0; from + i < end; i += 2)
-        *(uint16_t *)(to + i) = load_u16(w + from + i);
-}
+/* What a lane copies in each step: N pieces of its warp's weights, and one column of pieces of
+ * the rows of x, which the warps of a slice share. */
+template <quant_type Q, int NT> struct few_copier {
+    typedef few_layout<Q> L;
+    enum {
+        N = TILE_OUTPUTS * L::PIECES / 32,
+        X_ROWS_MAX = NT * COLUMNS * L::X_PIECES / (TILES_MIN * 32)
+    };
+    static_assert(N * 32 == TILE_OUTPUTS * L::PIECES, "all lanes have as many");
+    const uint8_t *w; /* of the warp's first row */
+    int from[N];      /* after there the row's first blocks, had they no slack */
+    int slack[N];     /* bytes by which they start after a 16-byte boundary */
+    int offset[N];    /* of the piece */
+    int to[N];        /* in the warp's part of a stage */
+    const bf16 *x;
+    int64_t x_stride; /* from one of its rows to the next, in elements */
+    int x_piece, x_to, x_to_stride, n_x_rows;
+    int n_passed; /* bytes of every row that steps have copied */
+    int n_left;   /* blocks of the slice that none has */
+};
 
-template <quant_type Q>
-DEVICE void copy_weights(uint8_t *shared, const few_args &a, const few_place &at, few_step step)
+template <quant_type Q, int NT>
+DEVICE void set_up_x(few_copier<Q, NT> *c, const few_args &a, const few_place &at)
 {
     typedef few_layout<Q> L;
-    if (step.count == 0)
-        return;
+    const int me = at.tile * 32 + at.lane;
+    const int row = me / L::X_PIECES;
+    const int rows_at_once = (32 / L::X_PIECES) << a.tiles_log2;
+    c->x_piece = me % L::X_PIECES;
+    c->x = a.p.x + (int64_t)(at.first_row + row) * a.p.n_inputs + at.first_block * GROUP_ELEMS +
+           c->x_piece * (PIECE / 2);
+    c->x_stride = (int64_t)rows_at_once * a.p.n_inputs;
+    c->x_to = row * L::X_STRIDE + c->x_piece * PIECE;
+    c->x_to_stride = rows_at_once * L::X_STRIDE;
+    c->n_x_rows = row < at.n_rows ? (at.n_rows - row - 1) / rows_at_once + 1 : 0;
+}
+
+template <quant_type Q, int NT>
+DEVICE few_copier<Q, NT> copier_of(const few_args &a, const few_place &at)
+{
+    typedef few_layout<Q> L;
+    few_copier<Q, NT> c;
+    const int64_t first = at.first_output * a.row_bytes;
+    c.w = a.p.w + first;
+    for (int i = 0; i < few_copier<Q, NT>::N; i++) {
+        const int row = (i * 32 + at.lane) / L::PIECES;
+        const int piece = (i * 32 + at.lane) % L::PIECES;
+        const int64_t start =
+            (at.first_output + row) * a.row_bytes + (int64_t)at.first_block * L::BLOCK_BYTES;
+        c.slack[i] = L::SLACK > 0 ? (int)(start & (PIECE - 1)) : 0;
+        c.offset[i] = piece * PIECE;
+        c.from[i] = (int)(start - first) - c.slack[i] + piece * PIECE;
+        c.to[i] = row * L::ROW_STRIDE + piece * PIECE;
+    }
+    set_up_x<Q, NT>(&c, a, at);
+    c.n_passed = 0;
+    c.n_left = at.end_block - at.first_block;
+    return c;
+}
+
+/* Rows that all exist, and are not the last: what follows them may be read. */
+template <quant_type Q, int NT>
+DEVICE void copy_weights(uint8_t *shared, const few_copier<Q, NT> &c, int n_bytes)
+{
+    for (int i = 0; i < few_copier<Q, NT>::N; i++) {
+        const int start = c.slack[i] + c.n_passed;
+        copy_async_16_near_if(c.offset[i] < (start & (PIECE - 1)) + n_bytes, shared + c.to[i],
+                              c.w + (c.from[i] + (start & -PIECE)));
+    }
+}
+
+/* The same where rows or the matrix end. Its last piece may end beyond it; what is there is
+ * copied. */
+template <quant_type Q>
+DEVICE void copy_last_weights(uint8_t *shared, int n_passed, int n_bytes, const few_args &a,
+                              const few_place &at)
+{
+    typedef few_layout<Q> L;
     const int64_t matrix_end = a.p.n_outputs * a.row_bytes;
     for (int i = at.lane; i < TILE_OUTPUTS * L::PIECES; i += 32) {
         const int row = i / L::PIECES;
         const int piece = i % L::PIECES;
-        const int64_t start =
-            (at.first_output + row) * a.row_bytes + (int64_t)step.first * L::BLOCK_BYTES;
-        const int64_t from = start / PIECE * PIECE + piece * PIECE;
-        const bool is_wanted = from < start + step.count * L::BLOCK_BYTES;
-        if (is_wanted && at.first_output + row < a.p.n_outputs)
-            copy_piece(shared + row * L::ROW_STRIDE + piece * PIECE, a.p.w, from, matrix_end);
+        const int64_t start = (at.first_output + row) * a.row_bytes +
+                              (int64_t)at.first_block * L::BLOCK_BYTES + n_passed;
+        const int64_t from = (start & -PIECE) + piece * PIECE;
+        uint8_t *to = shared + row * L::ROW_STRIDE + piece * PIECE;
+        if (at.first_output + row >= a.p.n_outputs || from >= start + n_bytes)
+            continue;
+        if (from + PIECE <= matrix_end)
+            copy_async_16(to, a.p.w + from);
+        else
+            for (int j = 0; from + j < matrix_end; j += 2)
+                *(uint16_t *)(to + j) = load_u16(a.p.w + from + j);
     }
 }
 
-/* The warps of a slice share the work. */
 template <quant_type Q, int NT>
-DEVICE void copy_x(uint8_t *shared, const few_args &a, const few_place &at, few_step step)
+DEVICE void copy_x(uint8_t *shared, const few_copier<Q, NT> &c, int n_blocks)
+{
+    const bool has_piece = c.x_piece < n_blocks * GROUP_ELEMS * 2 / PIECE;
+    const bf16 *from = c.x;
+    uint8_t *to = shared + c.x_to;
+    for (int i = 0; i < few_copier<Q, NT>::X_ROWS_MAX; i++) {
+        copy_async_16_if(has_piece && i < c.n_x_rows, to, from);
+        from += c.x_stride;
+        to += c.x_to_stride;
+    }
+}
+
+/* The next step's blocks, if there are any left. */
+template <quant_type Q, int NT>
+DEVICE void copy_step(uint8_t *stage, few_copier<Q, NT> *c, const few_args &a,
+                      const few_place &at)
 {
     typedef few_layout<Q> L;
-    const int n_pieces = step.count * GROUP_ELEMS * 2 / PIECE;
-    for (int i = at.tile * 32 + at.lane; i < NT * COLUMNS * L::X_PIECES; i += a.n_tiles * 32) {
-        const int row = i / L::X_PIECES;
-        const int piece = i % L::X_PIECES;
-        if (piece >= n_pieces || at.first_row + row >= a.p.n_rows)
-            continue;
-        const bf16 *from = a.p.x + (int64_t)(at.first_row + row) * a.p.n_inputs +
-                           step.first * GROUP_ELEMS + piece * (PIECE / 2);
-        copy_async_16(shared + row * L::X_STRIDE + piece * PIECE, from);
-    }
-}
-
-template <quant_type Q, int NT>
-DEVICE void copy_step(uint8_t *shared, const few_args &a, const few_place &at, int step)
-{
-    typedef few_stage<Q, NT> S;
-    uint8_t *stage = shared + step % S::COUNT * S::BYTES;
-    const few_step blocks = step_of<Q>(at, step);
-    copy_weights<Q>(stage + at.warp * few_layout<Q>::WEIGHT_BYTES, a, at, blocks);
-    uint8_t *x = stage + WARPS * few_layout<Q>::WEIGHT_BYTES + at.slice * S::X_BYTES;
-    copy_x<Q, NT>(x, a, at, blocks);
+    if (c->n_left <= 0)
+        return;
+    const int n_blocks = c->n_left < L::STEP_BLOCKS ? c->n_left : (int)L::STEP_BLOCKS;
+    uint8_t *w = stage + at.warp * L::WEIGHT_BYTES;
+    if (at.is_last)
+        copy_last_weights<Q>(w, c->n_passed, n_blocks * L::BLOCK_BYTES, a, at);
+    else
+        copy_weights<Q, NT>(w, *c, n_blocks * L::BLOCK_BYTES);
+    copy_x<Q, NT>(stage + WARPS * L::WEIGHT_BYTES + at.slice * few_stage<Q, NT>::X_BYTES, *c,
+                  n_blocks);
+    c->x += L::STEP_BLOCKS * GROUP_ELEMS;
+    c->n_passed += L::STEP_BLOCKS * L::BLOCK_BYTES;
+    c->n_left -= L::STEP_BLOCKS;
 }
 
 /* ------------------------------------------------------------------ weights to fragments */
@@ -186,28 +254,20 @@ struct few_fragment {
     float scale, min;
 };
 
-DEVICE uint32_t bytes_to_halves(uint32_t two)
-{
-    return (two | two << 8) & 0x00ff00ffu;
-}
-
-/* Two numbers of 0..127 become 128 + n, of which a bfloat16 has room for all digits. */
-DEVICE uint32_t plus_128(uint32_t two)
-{
-    return two | 0x43004300u;
-}
-
-template <quant_type Q> DEVICE uint32_t nibbles_to_pair(uint32_t halves)
-{
-    const uint32_t zero = Q == QUANT_Q4_0 ? 0x43084308u : 0x43004300u; /* 136, 128 */
-    return subtract_pairs(plus_128(halves & 0x000f000fu), zero);
-}
-
-/* n = low seven bits - 128 * sign. */
-DEVICE uint32_t signed_bytes_to_pair(uint32_t halves)
-{
-    return subtract_pairs(plus_128(halves & 0x007f007fu), plus_128(halves & 0x00800080u));
-}
+/*
+ * Eight bits in the low half of a bfloat16 whose sign and other exponent bits are 0 are the
+ * number code * 2^-133: a subnormal one, or with the eighth bit one of the smallest exponent.
+ * So codes need no shift and no conversion: one multiplication and addition, which is exact,
+ * takes each to (code - zero) / 64, whether it stands in the low or in the high nibble.
+ */
+enum : uint32_t {
+    TWO_TO_127 = 0x7f007f00u,
+    TWO_TO_123 = 0x7d007d00u,
+    MINUS_8 = 0xbe00be00u, /* over 64, like the next and all weights here */
+    MINUS_128 = 0xc000c000u,
+    ONES = 0x3c803c80u
+};
+#define WEIGHT_UNIT 64.0f
 
 template <quant_type Q> DEVICE few_fragment read_fragment(const uint8_t *block, int q)
 {
@@ -216,14 +276,16 @@ template <quant_type Q> DEVICE few_fragment read_fragment(const uint8_t *block, 
     f.scale = load_half(block);
     f.min = Q == QUANT_Q4_1 ? load_half(block + 2) : 0.0f;
     const uint8_t *qs = block + (Q == QUANT_Q4_1 ? 4 : 2) + 2 * q;
+    const uint32_t zero = Q == QUANT_Q4_0 ? (uint32_t)MINUS_8 : 0;
     for (int i = 0; i < 2; i++) {
         const uint32_t halves = bytes_to_halves(load_u16(qs + 8 * i));
-        if constexpr (Q == QUANT_Q8_0) {
-            f.pair[i] = signed_bytes_to_pair(halves);
-            f.pair[2 + i] = signed_bytes_to_pair(bytes_to_halves(load_u16(qs + 16 + 8 * i)));
+        if constexpr (Q == QUANT_Q8_0) { /* two's complement: code = value ^ 128 */
+            const uint32_t more = bytes_to_halves(load_u16(qs + 16 + 8 * i));
+            f.pair[i] = multiply_add_pairs(halves ^ 0x00800080u, TWO_TO_127, MINUS_128);
+            f.pair[2 + i] = multiply_add_pairs(more ^ 0x00800080u, TWO_TO_127, MINUS_128);
         } else {
-            f.pair[i] = nibbles_to_pair<Q>(halves);
-            f.pair[2 + i] = nibbles_to_pair<Q>(halves >> 4);
+            f.pair[i] = multiply_add_pairs(halves & 0x000f000fu, TWO_TO_127, zero);
+            f.pair[2 + i] = multiply_add_pairs(halves & 0x00f000f0u, TWO_TO_123, zero);
         }
     }
     return f;
@@ -241,97 +303,116 @@ DEVICE void read_x(const uint8_t *x, int stride, int block, int lane, uint32_t r
     load_matrix_x4(r, x + lane % 8 * stride + block * GROUP_ELEMS * 2 + lane / 8 * PIECE);
 }
 
-DEVICE void multiply_block(float d[4], const uint32_t a0[4], const uint32_t a1[4],
-                           const uint32_t x[4])
-{
-    mma_16816(d, a0, x);
-    mma_16816(d, a1, x + 2);
-}
-
 template <quant_type Q, int NT>
 DEVICE void add_scaled(few_sums<NT> &sums, const few_fragment &low, const few_fragment &high,
                        const uint8_t *x, int block, int lane)
 {
     const uint32_t a0[4] = {low.pair[0], high.pair[0], low.pair[1], high.pair[1]};
     const uint32_t a1[4] = {low.pair[2], high.pair[2], low.pair[3], high.pair[3]};
-    const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+    const uint32_t ones[4] = {ONES, ONES, ONES, ONES};
     for (int t = 0; t < NT; t++) {
         uint32_t b[4];
+        float d[4];
         read_x(x + t * COLUMNS * few_layout<Q>::X_STRIDE, few_layout<Q>::X_STRIDE, block, lane,
                b);
-        float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        multiply_block(d, a0, a1, b);
+        mma_16816_first(d, a0, b);
+        mma_16816(d, a1, b + 2);
         float *sum = sums.at[t];
         for (int i = 0; i < 4; i++)
             sum[i] += (i < 2 ? low.scale : high.scale) * d[i];
         if constexpr (Q == QUANT_Q4_1) {
-            float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-            multiply_block(total, ones, ones, b);
+            float total[4];
+            mma_16816_first(total, ones, b);
+            mma_16816(total, ones, b + 2);
             for (int i = 0; i < 4; i++)
                 sum[i] += (i < 2 ? low.min : high.min) * total[i];
         }
     }
 }
 
-/* Bytes by which a row's blocks start after a 16-byte boundary. */
-template <quant_type Q>
-DEVICE int slack_of(const few_args &a, const few_place &at, int row, int first_block)
-{
-    const int64_t start = (at.first_output + row) * a.row_bytes +
-                          (int64_t)first_block * few_layout<Q>::BLOCK_BYTES;
-    return (int)(start % PIECE);
-}
+/* A warp's rows in shared memory: a lane reads one of the first eight and one of the others.
+ * Of bfloat16 rows, which load_matrix_x4 reads, only `low` is used. */
+struct few_lines {
+    const uint8_t *low, *high, *x;
+};
 
 template <quant_type Q, int NT>
-DEVICE void multiply_blocks(few_sums<NT> &sums, const uint8_t *w, const uint8_t *x,
-                            const few_args &a, const few_place &at, few_step step)
+DEVICE void multiply_block(few_sums<NT> &sums, const few_lines &lines, int b, int lane)
 {
     typedef few_layout<Q> L;
-    const int g = at.lane / 4;
-    const uint8_t *low = w + g * L::ROW_STRIDE + slack_of<Q>(a, at, g, step.first);
-    const uint8_t *high = w + (g + 8) * L::ROW_STRIDE + slack_of<Q>(a, at, g + 8, step.first);
-    for (int b = 0; b < L::STEP_BLOCKS; b++) {
-        if (b >= step.count)
-            break;
-        const few_fragment first = read_fragment<Q>(low + b * L::BLOCK_BYTES, at.lane % 4);
-        const few_fragment second = read_fragment<Q>(high + b * L::BLOCK_BYTES, at.lane % 4);
-        add_scaled<Q, NT>(sums, first, second, x, b, at.lane);
-    }
-}
-
-template <int NT>
-DEVICE void multiply_bf16(few_sums<NT> &sums, const uint8_t *w, const uint8_t *x, int lane,
-                          few_step step)
-{
-    typedef few_layout<QUANT_BF16> L;
-    const uint8_t *at = w + lane % 16 * L::ROW_STRIDE + lane / 16 * PIECE;
-    for (int b = 0; b < L::STEP_BLOCKS; b++) {
-        if (b >= step.count)
-            break;
+    if constexpr (Q == QUANT_BF16) {
         uint32_t a0[4];
         uint32_t a1[4];
-        load_matrix_x4(a0, at + b * L::BLOCK_BYTES);
-        load_matrix_x4(a1, at + b * L::BLOCK_BYTES + 2 * PIECE);
+        load_matrix_x4(a0, lines.low + b * L::BLOCK_BYTES);
+        load_matrix_x4(a1, lines.low + b * L::BLOCK_BYTES + 2 * PIECE);
         for (int t = 0; t < NT; t++) {
-            uint32_t c[4];
-            read_x(x + t * COLUMNS * L::X_STRIDE, L::X_STRIDE, b, lane, c);
-            multiply_block(sums.at[t], a0, a1, c);
+            uint32_t x[4];
+            read_x(lines.x + t * COLUMNS * L::X_STRIDE, L::X_STRIDE, b, lane, x);
+            mma_16816(sums.at[t], a0, x);
+            mma_16816(sums.at[t], a1, x + 2);
         }
+    } else {
+        const few_fragment low = read_fragment<Q>(lines.low + b * L::BLOCK_BYTES, lane % 4);
+        const few_fragment high = read_fragment<Q>(lines.high + b * L::BLOCK_BYTES, lane % 4);
+        add_scaled<Q, NT>(sums, low, high, lines.x, b, lane);
     }
 }
 
-template <quant_type Q, int NT>
-DEVICE void multiply_step(few_sums<NT> &sums, const uint8_t *shared, const few_args &a,
-                          const few_place &at, int step)
+/* Where a lane's rows start in its warp's part of a stage, and after how many bytes of slack
+ * in the slice's first step. */
+struct few_reader {
+    int low, high, low_slack, high_slack;
+    int n_passed, n_left; /* as few_copier's, of what has been read */
+};
+
+template <quant_type Q> DEVICE few_reader reader_of(const few_args &a, const few_place &at)
 {
-    typedef few_stage<Q, NT> S;
-    const uint8_t *stage = shared + step % S::COUNT * S::BYTES;
-    const uint8_t *w = stage + at.warp * few_layout<Q>::WEIGHT_BYTES;
-    const uint8_t *x = stage + WARPS * few_layout<Q>::WEIGHT_BYTES + at.slice * S::X_BYTES;
+    typedef few_layout<Q> L;
+    few_reader r = {};
+    r.n_left = at.end_block - at.first_block;
+    if constexpr (Q == QUANT_BF16) {
+        r.low = at.lane % 16 * L::ROW_STRIDE + at.lane / 16 * PIECE;
+    } else {
+        const int g = at.lane / 4;
+        const int64_t start =
+            (at.first_output + g) * a.row_bytes + (int64_t)at.first_block * L::BLOCK_BYTES;
+        r.low = g * L::ROW_STRIDE;
+        r.high = (g + 8) * L::ROW_STRIDE;
+        r.low_slack = (int)(start & (PIECE - 1));
+        r.high_slack = (int)((start + 8 * a.row_bytes) & (PIECE - 1));
+    }
+    return r;
+}
+
+template <quant_type Q>
+DEVICE few_lines lines_of(const uint8_t *w, const uint8_t *x, const few_reader &r)
+{
     if constexpr (Q == QUANT_BF16)
-        multiply_bf16<NT>(sums, w, x, at.lane, step_of<Q>(at, step));
-    else
-        multiply_blocks<Q, NT>(sums, w, x, a, at, step_of<Q>(at, step));
+        return {w + r.low, w, x};
+    return {w + r.low + ((r.low_slack + r.n_passed) & (PIECE - 1)),
+            w + r.high + ((r.high_slack + r.n_passed) & (PIECE - 1)), x};
+}
+
+/* All steps of a slice but its last are whole, and known to be so when this is built. */
+template <quant_type Q, int NT>
+DEVICE void multiply_step(few_sums<NT> &sums, const uint8_t *stage, const few_place &at,
+                          few_reader *r)
+{
+    typedef few_layout<Q> L;
+    const uint8_t *w = stage + at.warp * L::WEIGHT_BYTES;
+    const uint8_t *x = stage + WARPS * L::WEIGHT_BYTES + at.slice * few_stage<Q, NT>::X_BYTES;
+    const few_lines lines = lines_of<Q>(w, x, *r);
+    if (r->n_left >= L::STEP_BLOCKS) {
+#pragma unroll NT == 1 ? L::STEP_BLOCKS : NT == 2 ? 2 : 1
+        for (int b = 0; b < L::STEP_BLOCKS; b++)
+            multiply_block<Q, NT>(sums, lines, b, at.lane);
+    } else {
+#pragma unroll 1
+        for (int b = 0; b < r->n_left; b++)
+            multiply_block<Q, NT>(sums, lines, b, at.lane);
+    }
+    r->n_passed += L::STEP_BLOCKS * L::BLOCK_BYTES;
+    r->n_left -= L::STEP_BLOCKS;
 }
 
 /* ------------------------------------------------------------------ results */
@@ -351,11 +432,11 @@ DEVICE void store_output(const product_args &p, int row, int output, float sum)
 /* Slices' sums go through shared memory, [slice][row of x][output], rows four floats apart
  * from a multiple of 32 so that a warp's stores hit all banks. */
 template <int NT>
-DEVICE void store_sums(float *shared, const few_sums<NT> &sums, const few_args &a,
+DEVICE void store_sums(float *shared, const few_sums<NT> &sums, float unit, const few_args &a,
                        const few_place &at)
 {
-    const int n_outputs = a.n_tiles * TILE_OUTPUTS;
-    const int stride = n_outputs + 4;
+    const int outputs_log2 = a.tiles_log2 + TILE_OUTPUTS_LOG2;
+    const int stride = (1 << outputs_log2) + 4;
     float *mine = shared + at.slice * NT * COLUMNS * stride + at.tile * TILE_OUTPUTS;
     for (int t = 0; t < NT; t++)
         for (int i = 0; i < 4; i++) {
@@ -363,16 +444,17 @@ DEVICE void store_sums(float *shared, const few_sums<NT> &sums, const few_args &
             mine[row * stride + at.lane / 4 + i / 2 * 8] = sums.at[t][i];
         }
     sync_block();
-    for (int i = (int)threadIdx.x; i < NT * COLUMNS * n_outputs; i += THREADS) {
-        const int row = i / n_outputs;
-        const int output = (int)blockIdx.x * n_outputs + i % n_outputs;
-        if (at.first_row + row >= a.p.n_rows || output >= a.p.n_outputs)
-            continue;
-        const float *of_slice = shared + row * stride + i % n_outputs;
+    const int column = (int)threadIdx.x & ((1 << outputs_log2) - 1);
+    const int output = ((int)blockIdx.x << outputs_log2) + column;
+    if (output >= a.p.n_outputs)
+        return;
+    for (int row = (int)threadIdx.x >> outputs_log2; row < at.n_rows;
+         row += THREADS >> outputs_log2) {
+        const float *of_slice = shared + row * stride + column;
         float sum = of_slice[0];
-        for (int slice = 1; slice < at.n_slices; slice++)
+        for (int slice = 1; slice < WARPS >> a.tiles_log2; slice++)
             sum += of_slice[slice * NT * COLUMNS * stride];
-        store_output(a.p, at.first_row + row, output, sum);
+        store_output(a.p, at.first_row + row, output, unit * sum);
     }
 }
 
@@ -382,28 +464,35 @@ template <quant_type Q, int NT> KERNEL void __launch_bounds__(THREADS, 2) few_ro
     typedef few_stage<Q, NT> S;
     DYNAMIC_SHARED(uint8_t, shared);
     const few_place at = place_of<Q, NT>(a);
+    few_copier<Q, NT> copier = copier_of<Q, NT>(a, at);
+    few_reader reader = reader_of<Q>(a, at);
     few_sums<NT> sums = {};
-    for (int step = 0; step < S::COUNT - 1; step++) {
-        copy_step<Q, NT>(shared, a, at, step);
+#pragma unroll 1
+    for (int stage = 0; stage < S::COUNT - 1; stage++) {
+        copy_step<Q, NT>(shared + stage * S::BYTES, &copier, a, at);
         copy_async_commit();
     }
+    int read = 0;
+    int write = S::COUNT - 1;
     for (int step = 0; step < at.n_steps; step++) {
         copy_async_wait<S::COUNT - 2>();
         sync_block(); /* all copies of this step are there, the step before has been read */
-        copy_step<Q, NT>(shared, a, at, step + S::COUNT - 1);
+        copy_step<Q, NT>(shared + write * S::BYTES, &copier, a, at);
         copy_async_commit();
-        multiply_step<Q, NT>(sums, shared, a, at, step);
+        multiply_step<Q, NT>(sums, shared + read * S::BYTES, at, &reader);
+        write = read;
+        read = read + 1 < S::COUNT ? read + 1 : 0;
     }
     copy_async_wait<0>();
     sync_block();
-    store_sums<NT>((float *)shared, sums, a, at);
+    store_sums<NT>((float *)shared, sums, Q == QUANT_BF16 ? 1.0f : WEIGHT_UNIT, a, at);
 }
 
 /* ------------------------------------------------------------------ host */
 
 template <quant_type Q, int NT> static void launch(stream_t s, const few_args &a)
 {
-    const unsigned outputs = (unsigned)(a.n_tiles * TILE_OUTPUTS);
+    const unsigned outputs = (unsigned)TILE_OUTPUTS << a.tiles_log2;
     const unsigned rows = NT * COLUMNS;
     const dim3 grid(((unsigned)a.p.n_outputs + outputs - 1) / outputs,
                     ((unsigned)a.p.n_rows + rows - 1) / rows);
@@ -433,7 +522,7 @@ void few_rows_multiply(stream_t s, quant_type type, const product_args &p)
     if (p.n_rows == 0 || p.n_outputs == 0)
         return;
     const few_args a = {p, (int64_t)quant_row_bytes(type, (size_t)p.n_inputs),
-                        p.n_outputs >= WIDE_OUTPUTS ? 4 : 2};
+                        p.n_outputs >= WIDE_OUTPUTS ? 2 : 1};
     switch (type) {
     case QUANT_Q4_0: launch_for_rows<QUANT_Q4_0>(s, a); break;
     case QUANT_Q4_1: launch_for_rows<QUANT_Q4_1>(s, a); break;
