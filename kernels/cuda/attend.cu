@@ -127,26 +127,33 @@ static size_t attend_split_bytes(const attend_args &a)
            sizeof(float);
 }
 
-/* Pages of a run of positions, so that runs fill the device; INT32_MAX: no split. */
-static int attend_split_pages(const attend_args &a, int n_thread_blocks, int per_processor)
+/* As many splits as there is room for. */
+static int attend_splits_max(const attend_args &a)
 {
-    if (a.exact || !a.scratch)
-        return INT32_MAX;
     const size_t room = a.scratch_bytes / attend_split_bytes(a);
-    int n_splits = a.n_processors * per_processor / n_thread_blocks;
-    if ((size_t)n_splits > room)
-        n_splits = (int)room;
-    if (n_splits > ATTEND_SPLITS_MAX)
-        n_splits = ATTEND_SPLITS_MAX;
-    if (n_splits < 2)
-        return INT32_MAX;
-    int pages = (a.n_pages_max + n_splits - 1) / n_splits;
-    if (pages < ATTEND_SPLIT_PAGES_MIN)
-        pages = ATTEND_SPLIT_PAGES_MIN;
-    return pages < a.n_pages_max ? pages : INT32_MAX;
+    return room < ATTEND_SPLITS_MAX ? (int)room : ATTEND_SPLITS_MAX;
 }
 
-/* Tiles and the splits they may become hold this many queries of a processor at most. */
+/* Pages of a run of positions, so that no thread block has much more to do than its share of
+ * all pages; INT32_MAX: no split. */
+static int attend_split_pages(const attend_args &a, int per_processor)
+{
+    if (a.exact || !a.scratch || a.n_processors <= 0)
+        return INT32_MAX;
+    const int n_splits = attend_splits_max(a);
+    if (n_splits < 2)
+        return INT32_MAX;
+    const uint64_t capacity = (uint64_t)a.n_processors * (uint64_t)per_processor;
+    const uint64_t work = a.keys_read / KV_PAGE_TOKENS * (uint64_t)a.n_kv_heads;
+    int pages = work / capacity < INT32_MAX / 2 ? (int)(work / capacity) + 1 : INT32_MAX / 2;
+    if (pages < ATTEND_SPLIT_PAGES_MIN)
+        pages = ATTEND_SPLIT_PAGES_MIN;
+    if (pages < (a.n_pages_max + n_splits - 1) / n_splits)
+        pages = (a.n_pages_max + n_splits - 1) / n_splits;
+    return a.n_pages_max > pages + pages / 2 ? pages : INT32_MAX;
+}
+
+/* What tiles that fill the device hold, and are split into when there are fewer. */
 enum { ATTEND_QUERIES_PER_PROCESSOR = 2 * 128 };
 
 size_t attend_scratch_bytes(int head_dim, int n_processors)
@@ -170,8 +177,7 @@ static attend_launch attend_open_launch(const attend_args &a, const attend_choic
     l.warp_queries = c.stack > 0 ? attend_warp_queries(l.heads, ROWS * c.stack) : 1;
     l.tile_queries = l.warp_queries * c.warps;
     l.n_tiles = (a.block_queries_max + l.tile_queries - 1) / l.tile_queries;
-    l.split_pages =
-        attend_split_pages(a, a.n_blocks * l.n_tiles * a.n_kv_heads, c.per_processor);
+    l.split_pages = attend_split_pages(a, c.per_processor);
     l.scale_log2 = a.scale * 1.44269504f;
     l.partial = l.split_pages < INT32_MAX ? a.scratch : nullptr;
     return l;

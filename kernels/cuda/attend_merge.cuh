@@ -4,7 +4,7 @@
  *
  * partial: o [splits, attend rows, H, HD], not divided by its sum, then (top, sum)
  * [splits, attend rows, H, 2]: the greatest score in powers of two, and the sum of the weights
- * 2^(score - top). A split without a key that the row sees has top = -inf and sum = 0.
+ * 2^(score - top). A split whose positions all come after a row's has nothing of it.
  */
 #ifndef SHEAF_CUDA_ATTEND_MERGE_CUH
 #define SHEAF_CUDA_ATTEND_MERGE_CUH
@@ -31,6 +31,12 @@ DEVICE float *attend_partial_sums(const attend_launch &l, int n_splits)
     return l.partial + attend_partial_row(l, 0, 0, n_splits) * (size_t)l.a.head_dim;
 }
 
+/* Has a split something of a row? */
+DEVICE bool attend_is_in_split(const attend_tile &t, int position)
+{
+    return position / KV_PAGE_TOKENS >= t.page_begin;
+}
+
 DEVICE void attend_put_partial_sums(const attend_launch &l, size_t at, float top, float sum)
 {
     float *sums = attend_partial_sums(l, (int)gridDim.z) + at * 2;
@@ -42,11 +48,12 @@ DEVICE void attend_put_partial_sums(const attend_launch &l, size_t at, float top
  * mixed = the splits of a row and head, weighed by their sums. A warp for each; grid: x attend
  * rows, y heads. Reads n_splits * (HD + 2) floats and writes HD bfloat16: bandwidth.
  */
-KERNEL void __launch_bounds__(32) attend_merge(const attend_launch l, int n_splits)
+KERNEL void __launch_bounds__(32) attend_merge(const attend_launch l, int n_splits_max)
 {
     const int lane = (int)threadIdx.x, row = (int)blockIdx.x, head = (int)blockIdx.y;
     const size_t head_dim = (size_t)l.a.head_dim;
-    const float *sums = attend_partial_sums(l, n_splits);
+    const float *sums = attend_partial_sums(l, n_splits_max);
+    const int n_splits = l.a.rows[row].position / KV_PAGE_TOKENS / l.split_pages + 1;
     float top = -INFINITY, sum = 0;
     if (lane < n_splits) {
         const size_t at = attend_partial_row(l, row, head, lane) * 2;

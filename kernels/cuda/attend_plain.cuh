@@ -69,11 +69,13 @@ DEVICE void attend_plain_page(const attend_launch &l, const attend_tile &t,
 }
 
 template <int DIMS>
-DEVICE void attend_plain_put(const attend_launch &l, const attend_tile &t,
+DEVICE void attend_plain_put(const attend_launch &l, const attend_tile &t, int position,
                              const attend_plain_state<DIMS> &s)
 {
     const int lane = (int)threadIdx.x;
     if (l.partial) {
+        if (!attend_is_in_split(t, position))
+            return;
         const size_t at = attend_partial_of(l, t, 0, (int)blockIdx.z);
         if (lane == 0)
             attend_put_partial_sums(l, at, s.top, s.sum);
@@ -111,7 +113,7 @@ KERNEL void __launch_bounds__(32) attend_plain(const attend_launch l)
         if (n_keys > 0)
             attend_plain_page(l, t, attend_source_of<T>(l, t, w, l.a.head_dim), n_keys, q, &s);
     }
-    attend_plain_put(l, t, s);
+    attend_plain_put(l, t, position, s);
 }
 
 #endif

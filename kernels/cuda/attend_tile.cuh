@@ -597,7 +597,8 @@ DEVICE void attend_put_partial(const attend_launch &l, const attend_tile &t,
     for (int m = 0; m < STACK; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            if (s.position[m][h] == INT32_MAX)
+            const int position = s.position[m][h];
+            if (position == INT32_MAX || !attend_is_in_split(t, position))
                 continue;
             const int row = m * ROWS + h * 8 + lane / 4;
             const size_t at = attend_partial_of(l, t, first + row, (int)blockIdx.z);

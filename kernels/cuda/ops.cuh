@@ -95,8 +95,8 @@ struct attend_args {
     int n_processors;
     float *scratch;
     size_t scratch_bytes;
-    /* For the counters only (count.cuh: attend_keys): keys of all blocks' spans, and keys that
-     * all rows see. */
+    /* Keys of all blocks' spans, and keys that all rows see (count.cuh: attend_keys): what it
+     * costs, and how keys are split. */
     uint64_t keys_read, row_keys;
 };
 void attend(stream_t s, const attend_args &a);

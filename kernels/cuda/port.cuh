@@ -100,24 +100,33 @@ DEVICE float fast_divide(float a, float b)
 #endif
 }
 
+#ifndef __CUDACC__
+/* Subnormal floats would take the host's processor a hundred times as long. */
+DEVICE double double_of_bf16(uint32_t bits)
+{
+    if (bits & 0x7f80)
+        return (double)to_float(bf16{(uint16_t)bits});
+    const double magnitude = (double)(bits & 0x7f) * 0x1p-133;
+    return bits & 0x8000 ? -magnitude : magnitude;
+}
+#endif
+
 /* bfloat16 has no mode in which small numbers become zero. */
 DEVICE uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c)
 {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
     uint32_t d;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 #else
-    bf16 x[2];
-    bf16 y[2];
-    bf16 z[2];
-    memcpy(x, &a, sizeof(x));
-    memcpy(y, &b, sizeof(y));
-    memcpy(z, &c, sizeof(z));
-    for (int i = 0; i < 2; i++)
-        x[i] = to_bf16(to_float(x[i]) * to_float(y[i]) + to_float(z[i]));
-    memcpy(&a, x, sizeof(a));
-    return a;
+    uint32_t d = 0;
+    for (int i = 0; i < 32; i += 16) {
+        const double x = double_of_bf16(a >> i & 0xffff);
+        const double y = double_of_bf16(b >> i & 0xffff);
+        const double z = double_of_bf16(c >> i & 0xffff);
+        d |= (uint32_t)to_bf16((float)(x * y + z)).bits << i;
+    }
+    return d;
 #endif
 }
 

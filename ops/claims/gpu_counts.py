@@ -21,6 +21,8 @@ BLOCK_BYTES = {"BF16": 64, "Q8_0": 34, "Q4_0": 18}
 KNOWN = {"random-135m": (3_538_944, 28_311_552, 23_040, 69_120),
          "8b": (218_103_808, 525_336_576, 131_072, 524_288)}
 BF16, F32, INT32 = 2, 4, 4
+# Blocks are multiplied as they are for so many rows, else turned into bfloat16 before.
+BLOCKS_ROWS_MAX = 64
 
 
 class Model:
@@ -42,17 +44,31 @@ class Model:
     def stored(self, weights):
         return weights // 32 * BLOCK_BYTES[self.quant]
 
+    def is_dequantised(self, rows):
+        return self.quant != "BF16" and rows > BLOCKS_ROWS_MAX
+
+    def multiplied(self, weights, rows):
+        """Bytes of them that a product reads."""
+        return weights * BF16 if self.is_dequantised(rows) else self.stored(weights)
+
 
 def of_products(m, rows, logits):
     """A layer has four: into heads, out of them, into the inner width, out of it. Two of them
-    add to what is there. Each reads its weights as they are stored."""
+    add to what is there."""
     per_row = BF16 * (m.dim + m.q + m.dim + m.inner) + 2 * F32 * m.dim
-    read = m.layers * (m.stored(m.layer_weights) + rows * per_row) + \
-        m.stored(m.head_weights) + logits * BF16 * m.dim
+    read = m.layers * (m.multiplied(m.layer_weights, rows) + rows * per_row) + \
+        m.multiplied(m.head_weights, logits) + logits * BF16 * m.dim
     written = m.layers * rows * (F32 * m.qkv + 2 * F32 * m.dim + BF16 * 2 * m.inner) + \
         logits * F32 * m.vocabulary
     flops = 2 * (rows * m.layers * m.layer_weights + logits * m.head_weights)
     return 4 * m.layers + 1, read, written, flops
+
+
+def of_dequantising(m, rows, logits):
+    parts = [(4 * m.layers, m.layers * m.layer_weights, rows), (1, m.head_weights, logits)]
+    parts = [(n, weights) for n, weights, n_rows in parts if m.is_dequantised(n_rows)]
+    return (sum(n for n, _ in parts), sum(m.stored(weights) for _, weights in parts),
+            sum(weights * BF16 for _, weights in parts))
 
 
 def of_attention(m, rows, row_keys, block_keys):
@@ -60,6 +76,18 @@ def of_attention(m, rows, row_keys, block_keys):
     rows_bytes = rows * m.q * BF16 * m.layers
     return m.layers, block_keys * m.kv_token_bytes + rows_bytes, rows_bytes, \
         row_keys * m.row_key_flops
+
+
+def with_splits(m, line, attention):
+    """Where few rows have many keys, these are cut into parts that go out and in once more:
+    the sums of every head, a maximum and a weight. How many parts is the device's choice."""
+    got = line["cost"]["of"]["attend"]
+    if got["launches"] != 2 * line["times"] * attention[0]:
+        return attention
+    part = line["rows"] * m.heads * (m.head_dim + 2) * F32 * m.layers
+    n_parts = (got["bytes_written"] / line["times"] - attention[2]) // part
+    bytes_read = attention[1] if attention[1] is None else attention[1] + n_parts * part
+    return 2 * attention[0], bytes_read, attention[2] + max(n_parts, 2) * part, attention[3]
 
 
 def of_the_rest(m, rows, logits):
@@ -83,12 +111,13 @@ def expected(m, line):
     steps = line["steps"]
     if line["what"] == "prefill" and steps != 1:
         raise ValueError("a prompt of several chunks is not what is compared here")
-    out = {"product": of_products(m, rows, logits), **of_the_rest(m, rows, logits)}
+    out = {"product": of_products(m, rows, logits),
+           "dequantize": of_dequantising(m, rows, logits), **of_the_rest(m, rows, logits)}
     attention = of_attention(m, rows, line["row_keys"], line["kv_tokens"])
     if line["what"] == "prefill":
         # Several blocks of rows, each over what it sees: how many is the engine's choice.
         attention = (attention[0], None, attention[2], attention[3])
-    out["attend"] = attention
+    out["attend"] = with_splits(m, line, attention)
     return {family: tuple(None if value is None else times * value for value in values)
             for family, values in out.items()}
 

@@ -145,18 +145,23 @@ static void put_token(const rig &r, std::vector<uint8_t> *pool, int n_pages, con
             }
 }
 
-/* What rows see is written; everything else is NaN in either type. */
+/* What rows see is written, once; everything else is NaN in either type. */
 static std::vector<uint8_t> fill_pool(const rig &r, int n_pages)
 {
     std::vector<uint8_t> pool((size_t)LAYERS * n_pages * r.n_kv_heads * 2 * PAGE * r.head_dim *
                                   element_bytes(r),
                               0xff);
+    std::vector<bool> is_written((size_t)n_pages * PAGE);
     for (const rig_row &row : r.rows)
         for (int p = 0; p <= row.position; p++) {
             const rig_branch *b = row.branch >= 0 ? &r.branches[row.branch] : nullptr;
             const bool is_branch = b && p >= b->first_position;
-            put_token(r, &pool, n_pages, row, p,
-                      is_branch ? b->slots[p - b->first_position] : p);
+            const int slot = is_branch ? b->slots[p - b->first_position] : p;
+            const size_t at =
+                (size_t)r.sequences[row.sequence].pages[slot / PAGE] * PAGE + slot % PAGE;
+            if (!is_written[at])
+                put_token(r, &pool, n_pages, row, p, slot);
+            is_written[at] = true;
         }
     return pool;
 }
@@ -334,6 +339,8 @@ std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
     a.n_attend_rows = (int)plan.rows.size();
     a.block_queries_max = plan.block_rows_max * (r.n_heads / r.n_kv_heads);
     a.n_pages_max = plan.n_pages_max;
+    for (const device_span &span : plan.spans)
+        a.keys_read += (uint64_t)span.n_keys;
     a.exact = way.exact;
     a.mixed = on_device(mixed);
     a.shared_bytes_max = way.shared_bytes_max;

@@ -94,22 +94,20 @@ static void stacked_rows_are_softmax_attention(void **)
     }
 }
 
+/* Sequences, pages and blocks in another order, and blocks of other sizes. */
 static void no_company_changes_a_bit(void **)
 {
-    static const int block_rows[] = {2, 3, 8, 16, 33};
-    for (const auto &s : shapes) {
-        const rig r = mixed_rig(s.n_heads, s.n_kv_heads, s.head_dim);
+    static const int block_rows[] = {2, 3, 5, 8, 9, 16, 33, 40};
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        const rig r = mixed_rig(shapes[i].n_heads, shapes[i].n_kv_heads, shapes[i].head_dim);
         const std::vector<uint16_t> want = rig_run(r, alone());
         rig_way way;
+        way.shared_bytes_max = i % 2 == 0 ? 0 : 227 << 10;
         rig_same(r, want, rig_run(r, way));
-        way.shared_bytes_max = 0;
+        way.block_rows = block_rows[i];
+        way.pages_seed = i + 2;
+        way.is_shared = i % 4 != 3;
         rig_same(r, want, rig_run(r, way));
-        for (int n : block_rows) {
-            way.block_rows = n;
-            way.pages_seed++;
-            way.is_shared = n % 2 == 0;
-            rig_same(r, want, rig_run(r, way));
-        }
     }
 }
 
@@ -138,11 +136,12 @@ static void add_tree(rig *r, int root, int n_line, int n_branch)
 /* A branch's row stands before the plain row of its path. */
 static void rows_of_branches_have_the_bits_of_plain_rows(void **)
 {
-    static const int roots[] = {0, 28, 29, 30, 31, 32, 62};
-    for (const auto &s : shapes) {
+    static const int roots[] = {0, 28, 29, 30, 31, 32, 33, 62};
+    for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
+        const auto &s = shapes[k];
         rig r = make_rig(s.n_heads, s.n_kv_heads, s.head_dim);
-        for (int root : roots)
-            add_tree(&r, root, 3, root == 62 ? 40 : 4);
+        add_tree(&r, roots[k], 3, k == 3 ? 40 : 4);
+        add_tree(&r, 30, 3, 4);
         for (int n : {1, 7, 1000}) {
             rig_way way;
             way.block_rows = n;
@@ -162,12 +161,12 @@ static void a_value_reaches_the_rows_that_see_it(void **)
 {
     enum { CHANGED = 40 };
     static const float values[] = {100.0f, INFINITY, -INFINITY, NAN};
-    for (const auto &s : shapes) {
-        rig r = make_rig(s.n_heads, s.n_kv_heads, s.head_dim);
-        add_chunk(&r, 20, 75);
+    for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
+        rig r = make_rig(shapes[k].n_heads, shapes[k].n_kv_heads, shapes[k].head_dim);
+        add_chunk(&r, 30, 52);
         add_group(&r, 64, 6);
         const std::vector<uint16_t> want = rig_run(r, rig_way());
-        for (int i = 0; i < 8; i++) {
+        for (size_t i = k % 4; i < 8; i += 4) {
             rig_changed.sequence = 0;
             rig_changed.position = CHANGED;
             rig_changed.is_key = i % 2 == 1;
@@ -231,24 +230,26 @@ static void sharp_scores_are_softmax_attention(void **)
 
 static void float_keys_and_other_head_dims_are_softmax_attention(void **)
 {
-    for (int head_dim : {16, 48, 64, 80, 256, 512})
-        for (kv_type type : {KV_F32, KV_BF16}) {
-            rig r = make_rig(4, 2, head_dim);
-            r.type = type;
-            add_group(&r, 64, 5);
-            add_chunk(&r, 28, 35);
-            add_tree(&r, 30, 2, 3);
-            const std::vector<uint16_t> got = rig_run(r, rig_way());
-            rig_check(r, got);
-            rig_same(r, got, rig_run(r, alone()));
-        }
+    static const struct {
+        kv_type type;
+        int head_dim;
+    } cases[] = {{KV_F32, 16}, {KV_F32, 128}, {KV_BF16, 80}, {KV_BF16, 512}};
+    for (const auto &c : cases) {
+        rig r = make_rig(4, 2, c.head_dim);
+        r.type = c.type;
+        add_group(&r, 64, 4);
+        add_tree(&r, 30, 2, 3);
+        const std::vector<uint16_t> got = rig_run(r, rig_way());
+        rig_check(r, got);
+        rig_same(r, got, rig_run(r, alone()));
+    }
 }
 
 static void no_order_of_threads_changes_a_bit(void **)
 {
-    const rig r = mixed_rig(6, 2, 64);
+    const rig r = mixed_rig(4, 1, 64);
     const std::vector<uint16_t> want = rig_run(r, rig_way());
-    for (uint64_t seed = 0; seed < 6; seed++) {
+    for (uint64_t seed = 0; seed < 4; seed++) {
         emu_set_seed(seed);
         rig_same(r, want, rig_run(r, rig_way()));
     }
@@ -276,15 +277,42 @@ static uint64_t launches_of(const rig &r, const rig_way &way, std::vector<uint16
 
 static void split_keys_are_softmax_attention(void **)
 {
-    for (const auto &s : shapes)
-        for (int block_rows : {1, 6}) {
-            rig r = make_rig(s.n_heads, s.n_kv_heads, s.head_dim);
-            add_group(&r, 608, 5);
-            add_tree(&r, 255, 1, 2);
-            std::vector<uint16_t> got;
-            assert_int_equal(launches_of(r, split_way(r, block_rows), &got), 2);
-            rig_check(r, got);
-        }
+    int block_rows = 1;
+    for (const auto &s : shapes) {
+        rig r = make_rig(s.n_heads, s.n_kv_heads, s.head_dim);
+        add_group(&r, 608, 3);
+        add_tree(&r, 255, 1, 2);
+        std::vector<uint16_t> got;
+        assert_int_equal(launches_of(r, split_way(r, block_rows), &got), 2);
+        rig_check(r, got);
+        block_rows = 5 - block_rows;
+    }
+}
+
+/* A long sequence among many short ones would hold up the rest of the device. */
+static void one_long_row_is_split_among_short_ones(void **)
+{
+    rig r = make_rig(2, 1, 32);
+    rig_add_row(&r, rig_add_sequence(&r, 1500), 1499);
+    for (int i = 0; i < 40; i++)
+        rig_add_row(&r, rig_add_sequence(&r, 40), 39);
+    rig_way way = split_way(r, 1);
+    way.n_processors = 4;
+    std::vector<uint16_t> got;
+    assert_int_equal(launches_of(r, way, &got), 2);
+    rig_check(r, got);
+    r.rows.erase(r.rows.begin()); /* the twin */
+    assert_int_equal(launches_of(r, way, &got), 1);
+}
+
+static void a_block_of_the_right_size_fills_a_tile(void **)
+{
+    assert_int_equal(attend_block_rows(32, 8, 128, 227 << 10), 32);
+    assert_int_equal(attend_block_rows(32, 8, 128, 0), 16); /* 64 queries */
+    assert_int_equal(attend_block_rows(9, 3, 64, 0), 40);   /* 30 of a warp's 32 */
+    assert_int_equal(attend_block_rows(16, 1, 256, 0), 2);
+    assert_int_equal(attend_block_rows(71, 1, 64, 0), 1);
+    assert_int_equal(attend_block_rows(8, 2, 80, 0), 1);
 }
 
 static void plain_keys_split_too(void **)
@@ -304,7 +332,7 @@ static void what_cannot_be_split_has_the_bits_of_the_exact_mode(void **)
     add_group(&r, 608, 5);
     const std::vector<uint16_t> want = rig_run(r, rig_way());
     rig_way way = split_way(r, 1);
-    way.n_processors = 1; /* ten tiles fill it */
+    way.n_processors = 1; /* its blocks are busy with ten tiles as they are */
     std::vector<uint16_t> got;
     rig_way small = split_way(r, 5);
     small.scratch_bytes = 4096;
@@ -332,8 +360,10 @@ int main()
         cmocka_unit_test(float_keys_and_other_head_dims_are_softmax_attention),
         cmocka_unit_test(no_order_of_threads_changes_a_bit),
         cmocka_unit_test(split_keys_are_softmax_attention),
+        cmocka_unit_test(one_long_row_is_split_among_short_ones),
         cmocka_unit_test(plain_keys_split_too),
         cmocka_unit_test(what_cannot_be_split_has_the_bits_of_the_exact_mode),
+        cmocka_unit_test(a_block_of_the_right_size_fills_a_tile),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

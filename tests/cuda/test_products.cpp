@@ -170,6 +170,27 @@ static void bits_of_a_row_do_not_depend_on_its_company(void **)
     products_close(p);
 }
 
+/* The twin of the checks above and below: another way is another order of sums, and seen. */
+static void another_way_has_other_bits(void **)
+{
+    products *p = open_products(false, 0);
+    struct err e = {};
+    stored w = make_stored(QUANT_BF16, 70, 576, true);
+    inputs x = make_inputs(9, 576);
+    outputs own = make_outputs(9, 70, PRODUCT_F32);
+    outputs other = make_outputs(9, 70, PRODUCT_F32);
+    products_force(p, WAY_OWN_ROWS);
+    assert_int_equal(multiply_rows(p, w, x, 0, nullptr, &own, &e), 0);
+    products_force(p, WAY_LT_ROWS);
+    assert_int_equal(multiply_rows(p, w, x, 0, nullptr, &other, &e), 0);
+    assert_memory_not_equal(own.after, other.after, own.bytes);
+    free_outputs(&own);
+    free_outputs(&other);
+    free_stored(&w);
+    free_inputs(&x);
+    products_close(p);
+}
+
 static void exact_mode_keeps_bits_for_every_type(void **)
 {
     products *p = open_products(true, 64 * 256 * 2);
@@ -248,6 +269,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(types_with_kernels_agree_on_larger_shapes),
         cmocka_unit_test(a_wrong_weight_is_seen),
         cmocka_unit_test(bits_of_a_row_do_not_depend_on_its_company),
+        cmocka_unit_test(another_way_has_other_bits),
         cmocka_unit_test(exact_mode_keeps_bits_for_every_type),
         cmocka_unit_test(bits_do_not_depend_on_the_order_of_threads),
         cmocka_unit_test(a_small_scratch_gives_the_same_bits),
