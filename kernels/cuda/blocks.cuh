@@ -269,12 +269,34 @@ template <quant_type T> DEVICE float read_float(const uint8_t *row, int i)
         return float_of_bits((uint32_t)load_u16(row + 2 * (int64_t)i) << 16);
 }
 
+template <typename WORD> struct alignas(QUAD_ELEMS * sizeof(WORD)) quad_of {
+    WORD v[QUAD_ELEMS];
+};
+
+/* One access where the row lies so that it can be. */
+template <quant_type T> DEVICE void read_float_quad(const uint8_t *row, int quad, float out[4])
+{
+    const uint8_t *at = row + (int64_t)quad * QUAD_ELEMS * block_of<T>::BYTES;
+    if ((uintptr_t)at % (QUAD_ELEMS * block_of<T>::BYTES) != 0) {
+        for (int i = 0; i < QUAD_ELEMS; i++)
+            out[i] = read_float<T>(at, i);
+    } else if constexpr (T == QUANT_F32) {
+        const quad_of<uint32_t> bits = *(const quad_of<uint32_t> *)at;
+        for (int i = 0; i < QUAD_ELEMS; i++)
+            out[i] = float_of_bits(bits.v[i]);
+    } else {
+        const quad_of<uint16_t> bits = *(const quad_of<uint16_t> *)at;
+        for (int i = 0; i < QUAD_ELEMS; i++)
+            out[i] = T == QUANT_F16 ? half_bits_to_float(bits.v[i])
+                                    : float_of_bits((uint32_t)bits.v[i] << 16);
+    }
+}
+
 /* The four values from element 4 * quad on. A row of a float type has them all. */
 template <quant_type T> DEVICE void decode_quad(const uint8_t *row, int quad, float out[4])
 {
     if constexpr (is_float_type<T>()) {
-        for (int i = 0; i < QUAD_ELEMS; i++)
-            out[i] = read_float<T>(row, quad * QUAD_ELEMS + i);
+        read_float_quad<T>(row, quad, out);
     } else {
         const int group = quad / GROUP_QUADS;
         const int w = quad % GROUP_QUADS;

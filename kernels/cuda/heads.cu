@@ -117,14 +117,14 @@ DEVICE void write_kv(const heads_args &a, const head_item &h, int lane, int64_t 
 KERNEL void split_head_items(heads_args a)
 {
     const int lane = (int)threadIdx.x % WARP_LANES;
-    const int64_t item = (int64_t)blockIdx.x * HEADS_WARPS + (int)threadIdx.x / WARP_LANES;
+    const int item = (int)blockIdx.x * HEADS_WARPS + (int)threadIdx.x / WARP_LANES;
     const int n_all = a.n_heads + 2 * a.n_kv_heads;
-    const int row = (int)(item / n_all);
+    const int row = item / n_all;
     if (row >= a.n_rows) /* the whole warp */
         return;
-    const int head = (int)(item % n_all);
-    head_item h = {a.qkv + item * a.head_dim, a.q_norm, a.cos_sin + (int64_t)row * a.n_rot,
-                   a.n_rot / 2};
+    const int head = item % n_all;
+    head_item h = {a.qkv + (int64_t)item * a.head_dim, a.q_norm,
+                   a.cos_sin + (int64_t)row * a.n_rot, a.n_rot / 2};
     if (head < a.n_heads) {
         write_head(a, h, lane, a.q + ((int64_t)row * a.n_heads + head) * a.head_dim);
     } else if (head < a.n_heads + a.n_kv_heads) {
@@ -165,6 +165,7 @@ void split_heads(stream_t s, const heads_args &a)
     if (a.n_rows == 0)
         return;
     const int64_t n_items = (int64_t)a.n_rows * (a.n_heads + 2 * a.n_kv_heads);
+    ASSERT(n_items < INT32_MAX - HEADS_WARPS);
     LAUNCH(split_head_items, divide_up(n_items, HEADS_WARPS), HEADS_THREADS, 0, s, a);
     count_heads(a);
 }

@@ -83,15 +83,28 @@ struct attend_args {
     const device_block *blocks;
     const device_branch *branches;
     const int32_t *pages, *slots;
-    int n_blocks;
+    int n_blocks, n_attend_rows;
     int block_queries_max; /* (row, query head) pairs of a block and KV head at most */
+    int n_pages_max;       /* that any row sees keys of */
     bool exact;
     bf16 *mixed; /* [T, H * HD] out */
+    /* Of the device: what a thread block may have of shared memory (0: the least of all
+     * devices), and for the mode that is not exact its processors and scratch memory, which may
+     * be too small for a step (attend_scratch_bytes) or NULL. */
+    size_t shared_bytes_max;
+    int n_processors;
+    float *scratch;
+    size_t scratch_bytes;
     /* For the counters only (count.cuh: attend_keys): keys of all blocks' spans, and keys that
      * all rows see. */
     uint64_t keys_read, row_keys;
 };
 void attend(stream_t s, const attend_args &a);
+/* Rows of a block that fill the largest tile: what a plan should aim at for rows that share
+ * pages. */
+int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_bytes_max);
+/* Enough for the splits of any step on a device. */
+size_t attend_scratch_bytes(int head_dim, int n_processors);
 
 /* ---- pages.cu */
 
@@ -123,6 +136,11 @@ int product(products *p, stream_t s, const matrix &w, const bf16 *x, int n_rows,
             const float *bias, product_out kind, void *y, int y_stride, struct err *e);
 /* rows = the matrix's values in bfloat16, rounded to nearest even. */
 void dequantize(stream_t s, const matrix &w, bf16 *rows);
+
+/* ---- peaks.cu: a slot of struct device_backend */
+
+int measure_peaks(size_t ordinal, const device_peak_sizes *sizes, device_peaks *out,
+                  struct err *e);
 
 /* ---- counting: every launcher above says what its op costs by count_op() of count.cuh */
 

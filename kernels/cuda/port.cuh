@@ -23,6 +23,7 @@
  *     mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2])  d += a * b, bfloat16
  *     fast_exp2(float), fast_exp(float), rsqrt_of(float)
  *     mul_rounded(float, float), add_rounded(float, float): never part of a fused operation
+ *     fast_divide(float, float): within two units of the last place; 0 by more than 2^126
  *     multiply_add_pairs(uint32_t a, b, c): a * b + c of two bfloat16 each, where the product
  *     is exact; subnormal numbers count
  *     bytes_to_halves(uint32_t): the two low bytes, each in 16 bits
@@ -57,6 +58,7 @@ struct device_facts {
     int compute_capability; /* 90 */
     int n_processors;       /* streaming multiprocessors */
     size_t memory_bytes, free_bytes;
+    size_t shared_bytes_max; /* of a thread block */
 };
 
 /* The upper half of a float. */
@@ -99,6 +101,15 @@ DEVICE double double_of_bf16(uint32_t bits)
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 #endif
+
+DEVICE float fast_divide(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fdividef(a, b);
+#else
+    return a / b;
+#endif
+}
 
 /* bfloat16 has no mode in which small numbers become zero. */
 DEVICE uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c)

@@ -158,7 +158,7 @@ void rmsnorm(stream_t s, const float *x, const int32_t *rows, const float *w, fl
 
 DEVICE float silu_of(float x)
 {
-    return x / (1.0f + expf(-x));
+    return fast_divide(x, 1.0f + expf(-x));
 }
 
 DEVICE octet_bf16 load_octet(const bf16 *row, int o, int n_cols, bool is_wide)
@@ -175,8 +175,8 @@ DEVICE octet_bf16 load_octet(const bf16 *row, int o, int n_cols, bool is_wide)
 KERNEL void silu_mul_rows(const bf16 *gate_up, int n_rows, int ffn_dim, bool is_wide,
                           bf16 *inner)
 {
-    const int n_octets = (ffn_dim + 7) / 8;
-    const int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t n_octets = ((uint32_t)ffn_dim + 7) / 8;
+    const uint32_t at = blockIdx.x * blockDim.x + threadIdx.x;
     const int t = (int)(at / n_octets);
     const int o = (int)(at % n_octets);
     if (t >= n_rows)
@@ -202,6 +202,7 @@ void silu_mul(stream_t s, const bf16 *gate_up, int n_rows, int ffn_dim, bf16 *in
         return;
     const bool is_wide = ffn_dim % 8 == 0 && is_on(gate_up, 16) && is_on(inner, 16);
     const int64_t n_octets = (int64_t)n_rows * divide_up(ffn_dim, 8);
+    ASSERT(n_octets < INT32_MAX);
     LAUNCH(silu_mul_rows, divide_up(n_octets, FLAT_THREADS), FLAT_THREADS, 0, s, gate_up,
            n_rows, ffn_dim, is_wide, inner);
     const uint64_t n = (uint64_t)n_rows * (uint64_t)ffn_dim;
@@ -341,8 +342,6 @@ void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *b
     if (n_parts > 1)
         LAUNCH(argmax_of_parts, n_rows, WARP_LANES, 0, s, parts, n_parts, best);
     const uint64_t n = (uint64_t)n_rows;
-    const uint64_t part_bytes = n_parts > 1 ? n * (uint64_t)n_parts * sizeof *parts : 0;
-    count_op(DEVICE_ARGMAX, n_parts > 1 ? 2 : 1,
-             n * (uint64_t)n_vocab * sizeof *logits + part_bytes, n * sizeof *best + part_bytes,
-             0);
+    count_op(DEVICE_ARGMAX, n_parts > 1 ? 2 : 1, n * (uint64_t)n_vocab * sizeof *logits,
+             n * sizeof *best, 0);
 }

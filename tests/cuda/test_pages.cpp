@@ -10,6 +10,7 @@ extern "C" {
 }
 
 #include "arrays.h"
+#include "count.cuh"
 #include "emu/emu.h"
 #include "ops.cuh"
 
@@ -157,6 +158,21 @@ static void a_page_that_is_not_copied_is_seen(void **)
     ASSERT_DIFFERS(same_bytes("pool", want, bytes.read()));
 }
 
+static void pages_count_the_bytes_that_they_move(void **)
+{
+    const pool &p = POOLS[2]; /* 3 layers, 3 KV heads of 64 elements of 2 bytes */
+    const device_array<uint8_t> bytes(some_pool(p));
+    device_counters counters = {};
+    count_into(&counters);
+    copy_page(NULL, memory_of(p, bytes), 1, 0);
+    move_token(NULL, memory_of(p, bytes), 1, 3, 0, 5);
+    count_into(NULL);
+    const uint64_t token = 3 * 3 * 2 * 64 * 2;
+    assert_int_equal(counters.of[DEVICE_PAGES].launches, 2);
+    assert_int_equal(counters.of[DEVICE_PAGES].bytes_read, 33 * token);
+    assert_int_equal(counters.of[DEVICE_PAGES].bytes_written, 33 * token);
+}
+
 static void what_stays_in_its_place_is_no_launch(void **)
 {
     const pool &p = POOLS[0];
@@ -177,6 +193,7 @@ int main()
         cmocka_unit_test(a_scattered_page_is_in_its_place_and_nowhere_else),
         cmocka_unit_test(pinned_memory_is_gathered_to_and_scattered_from),
         cmocka_unit_test(a_page_that_is_not_copied_is_seen),
+        cmocka_unit_test(pages_count_the_bytes_that_they_move),
         cmocka_unit_test(what_stays_in_its_place_is_no_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,8 @@ extern "C" {
 }
 
 #include "arrays.h"
+#include "blocks.cuh"
+#include "count.cuh"
 #include "emu/emu.h"
 #include "ops.cuh"
 
@@ -85,6 +87,32 @@ static void embed_falls_back_to_rows_of_bfloat16(void **)
         assert_true(got[i] == to_float(stored[36 * 96 + i]));
         assert_true(got[96 + i] == to_float(stored[i]));
         assert_true(got[2 * 96 + i] == to_float(stored[5 * 96 + i]));
+    }
+}
+
+template <quant_type T> KERNEL void decode_groups(const uint8_t *row, float *out)
+{
+    float values[GROUP_ELEMS];
+    decode_group<T>(row, (int)threadIdx.x, values);
+    for (int i = 0; i < GROUP_ELEMS; i++)
+        out[(int)threadIdx.x * GROUP_ELEMS + i] = values[i];
+}
+
+/* A group to each thread, as products take them. */
+static void groups_decode_to_the_bits_of_the_stored_row(void **)
+{
+    enum { DIM = 1024 };
+    for (quant_type type : TYPES) {
+        if (quant_find(type)->block_elems == 1)
+            continue;
+        const host_array<uint8_t> stored = random_bytes(type, quant_row_bytes(type, DIM));
+        const device_array<uint8_t> row(stored);
+        device_array<float> x(DIM);
+        WITH_BLOCK_TYPE(type,
+                        LAUNCH(decode_groups<T>, 1, DIM / GROUP_ELEMS, 0, NULL, row.at, x.at));
+        host_array<float> want(DIM);
+        quant_dequantize_row(type, stored.data(), want.data(), DIM);
+        assert_true(same_floats(quant_find(type)->name, want.data(), x.read().data(), DIM));
     }
 }
 
@@ -358,14 +386,15 @@ static void argmax_takes_the_first_of_equals(void **)
     }
 }
 
+/* In one of every four places, so that no border of what threads and blocks take is left out.
+ */
 static void argmax_finds_the_greatest_wherever_it_stands(void **)
 {
-    enum { N = 16390 };
+    enum { N = 8198 };
     host_array<float> logits = random_floats(1, 1.0f, N);
-    for (size_t at : {0, 1, 3, 4, 2047, 2048, 8191, 8192, 8195, 8196, N - 2, N - 1}) {
+    for (size_t at = 0; at < N; at += at < 8 || at >= N - 8 ? 1 : 4) {
         const float before = logits[at];
         logits[at] = 7.0f;
-        check_argmax(logits, 1);
         assert_int_equal(argmax_of(logits, 1, true, 0)[0], at);
         logits[at] = before;
     }
@@ -391,7 +420,38 @@ static void nan_never_wins(void **)
     check_argmax(logits, 1);
 }
 
-/* ---- no rows */
+/* ---- launches and costs */
+
+static void assert_cost(const device_cost &cost, uint64_t launches, uint64_t bytes_read,
+                        uint64_t bytes_written, uint64_t flops)
+{
+    assert_int_equal(cost.launches, launches);
+    assert_int_equal(cost.bytes_read, bytes_read);
+    assert_int_equal(cost.bytes_written, bytes_written);
+    assert_int_equal(cost.flops, flops);
+}
+
+/* Three rows of 96: a float is 4 bytes, a bfloat16 2, a Q8_0 block of 32 elements 34. */
+static void operations_count_what_they_cost(void **)
+{
+    device_counters counters = {};
+    device_array<float> x(host_array<float>(3 * 96)), y32(3 * 96);
+    device_array<uint8_t> blocks(host_array<uint8_t>(4 * 102));
+    device_array<bf16> y(3 * 96), gate_up(host_array<bf16>(3 * 192));
+    device_array<int32_t> ids(host_array<int32_t>(3));
+    count_into(&counters);
+    embed(NULL, {QUANT_Q8_0, 4, 96, blocks.at, NULL}, ids.at, 3, x.at);
+    rmsnorm(NULL, x.at, ids.at, x.at, 1e-5f, 3, 96, y.at, y32.at);
+    silu_mul(NULL, gate_up.at, 3, 96, y.at);
+    argmax(NULL, x.at, 3, 96, ids.at);
+    count_into(NULL);
+    argmax(NULL, x.at, 3, 96, ids.at);
+    assert_cost(counters.of[DEVICE_EMBED], 1, 3 * (102 + 4), 3 * 96 * 4, 0);
+    assert_cost(counters.of[DEVICE_NORM], 1, (3 * 96 + 96 + 3) * 4, 3 * 96 * (2 + 4),
+                3 * 96 * 4);
+    assert_cost(counters.of[DEVICE_SILU], 1, 3 * 192 * 2, 3 * 96 * 2, 3 * 96 * 5);
+    assert_cost(counters.of[DEVICE_ARGMAX], 1, 3 * 96 * 4, 3 * 4, 0);
+}
 
 static void no_rows_are_no_launch(void **)
 {
@@ -413,6 +473,7 @@ int main()
         cmocka_unit_test(embed_gives_the_bits_of_the_stored_row_of_every_type),
         cmocka_unit_test(embed_writes_rows_that_are_not_aligned),
         cmocka_unit_test(embed_falls_back_to_rows_of_bfloat16),
+        cmocka_unit_test(groups_decode_to_the_bits_of_the_stored_row),
         cmocka_unit_test(wrong_bits_of_a_stored_row_are_seen),
         cmocka_unit_test(norms_are_their_formula_at_every_width),
         cmocka_unit_test(another_eps_is_not_taken_for_the_right_one),
@@ -429,6 +490,7 @@ int main()
         cmocka_unit_test(argmax_finds_the_greatest_wherever_it_stands),
         cmocka_unit_test(both_zeros_are_equal),
         cmocka_unit_test(nan_never_wins),
+        cmocka_unit_test(operations_count_what_they_cost),
         cmocka_unit_test(no_rows_are_no_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

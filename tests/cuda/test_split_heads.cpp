@@ -10,6 +10,7 @@ extern "C" {
 }
 
 #include "arrays.h"
+#include "count.cuh"
 #include "emu/emu.h"
 #include "ops.cuh"
 
@@ -303,6 +304,21 @@ static void what_is_not_finite_stays_where_it_is(void **)
     assert_true(are_keys_and_values(c, in, out));
 }
 
+/* Rows of 4 query heads, 2 keys and 2 values of 64 elements, 32 of which turn in 16 pairs. */
+static void heads_count_what_they_cost(void **)
+{
+    device_counters counters = {};
+    const step_case c = {{4, 2, 64, 32}, 3, ROPE_NEOX, true, false, KV_BF16};
+    count_into(&counters);
+    split_rows(c, inputs_of(c), 0, 3);
+    count_into(NULL);
+    const device_cost &cost = counters.of[DEVICE_HEADS];
+    assert_int_equal(cost.launches, 1);
+    assert_int_equal(cost.bytes_read, (3 * 8 * 64 + 3 * 32 + 64 + 3) * 4);
+    assert_int_equal(cost.bytes_written, 3 * 8 * 64 * 2);
+    assert_int_equal(cost.flops, 3 * (4 + 2) * 16 * 6 + 3 * 4 * 64 * 4);
+}
+
 static void no_rows_are_no_launch(void **)
 {
     const step_case c = {{2, 1, 64, 64}, 1, ROPE_NEOX, false, false, KV_BF16};
@@ -321,6 +337,7 @@ int main()
         cmocka_unit_test(a_stray_write_to_a_page_is_seen),
         cmocka_unit_test(bits_of_a_row_do_not_depend_on_other_rows),
         cmocka_unit_test(what_is_not_finite_stays_where_it_is),
+        cmocka_unit_test(heads_count_what_they_cost),
         cmocka_unit_test(no_rows_are_no_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
