@@ -3,6 +3,7 @@
  * as a whole.
  */
 #include "count.cuh"
+#include "emu/emu.h"
 #include "product_rig.h"
 
 static product_case case_of(quant_type type, bool has_blocks, bool has_rows, int n_rows)
