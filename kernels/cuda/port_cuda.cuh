@@ -111,7 +111,7 @@ static inline bool device_use(int ordinal, device_facts *out)
         cudaGetDeviceProperties(&facts, ordinal) != cudaSuccess)
         return false;
     *out = device_facts();
-    snprintf(out->name, sizeof(out->name), "%s", facts.name);
+    snprintf(out->name, sizeof(out->name), "%.95s", facts.name);
     out->compute_capability = 10 * facts.major + facts.minor;
     out->n_processors = facts.multiProcessorCount;
     out->shared_bytes_max = facts.sharedMemPerBlockOptin;
