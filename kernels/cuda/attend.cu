@@ -34,7 +34,7 @@
  *
  * Masks are by position and only where a fragment needs one. Slots that no row sees are zeros
  * in shared memory, whatever the pool holds there. Values that are no numbers, but that some
- * row does see, are kept from the others by a second pass (attend_tile.cuh).
+ * row does see, are kept from the others by a second pass (attend_careful.cuh).
  *
  * A page costs a fragment HD / 4 products on matrix units for scores and as many for values,
  * and each thread 16 powers of two; STACK fragments together HD / 8 loads of four matrices for
