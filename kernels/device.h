@@ -57,12 +57,15 @@ struct device_model {
 };
 
 struct device_options {
-    size_t ordinal;         /* which device of the machine */
-    size_t n_pages;         /* of the KV pool */
-    enum kv_type kv_type;   /* KV_F32 or KV_BF16 */
-    size_t n_rows_max;      /* of a step */
-    size_t n_logits_max;    /* of a step */
-    size_t n_page_refs_max; /* of a step: struct device_step's pages */
+    size_t ordinal; /* which device of the machine */
+    /* Of the KV pool: as many of n_pages as there is memory for, but n_pages_min at least. */
+    size_t n_pages, n_pages_min;
+    enum kv_type kv_type; /* KV_F32 or KV_BF16 */
+    /* Of a step. */
+    size_t n_rows_max;
+    size_t n_logits_max;
+    size_t n_page_refs_max; /* struct device_step's pages */
+    size_t n_slots_max;     /* struct device_step's slots */
     bool exact;
 };
 
@@ -117,7 +120,9 @@ struct device_step {
     const int32_t *logits_rows; /* [n_logits] rows of the step */
     const uint8_t *is_greedy;   /* [n_logits] wants the place of the greatest logit only */
 
-    size_t first_layer, n_layers; /* all of them, but when time is measured; modulo L */
+    /* All of them, but when time is measured; modulo L. 0: the head alone, of the rows of the
+     * step before. */
+    size_t first_layer, n_layers;
     bool has_head;
 };
 
@@ -149,9 +154,25 @@ struct device_counters {
 
 struct device_info {
     char name[96];          /* "NVIDIA H200", "cuda-emu" */
-    char arithmetic[32];    /* part of the names of KV files: "cuda-bf16" */
+    char arithmetic[16];    /* part of the names of KV files: "sm90-bf16", "sm90-exact" */
     int compute_capability; /* 90 */
     size_t memory_bytes, free_bytes;
+    /* Once it is open: what it took, and the pages of its KV pool. */
+    size_t weights_bytes, kv_bytes, activations_bytes;
+    size_t n_pages;
+    size_t block_rows; /* of a step's blocks at most, as its attention likes them best */
+};
+
+/* What a device can do at most, measured: the yardstick of its speeds. */
+struct device_peaks {
+    double copy;    /* bytes a second, read and written both counted */
+    double product; /* bfloat16 operations a second; an addition and a multiplication are two */
+};
+
+struct device_peak_sizes {
+    size_t copy_bytes;   /* many times the cache; twice as much memory is taken */
+    size_t product_side; /* of a square matrix, a multiple of 32 */
+    int64_t us;          /* that each measurement goes on for at least */
 };
 
 /* ------------------------------------------------------------------ the backend */
@@ -183,6 +204,10 @@ struct device_backend {
                       size_t from_slot, struct err *e);
     int (*read_page)(struct device *d, int32_t page, void *out, struct err *e);
     int (*write_page)(struct device *d, int32_t page, const void *in, struct err *e);
+
+    /* Of a device that nothing else uses meanwhile; needs none to be open. */
+    int (*peaks)(size_t ordinal, const struct device_peak_sizes *sizes,
+                 struct device_peaks *out, struct err *e);
 };
 
 /* The symbol of a module that gives its backend. */

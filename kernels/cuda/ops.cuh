@@ -45,8 +45,12 @@ void rmsnorm(stream_t s, const float *x, const int32_t *rows, const float *w, fl
 /* inner = silu(gate) * up; gate_up: [T, 2 F], gate first. */
 void silu_mul(stream_t s, const bf16 *gate_up, int n_rows, int ffn_dim, bf16 *inner);
 
-/* best[i] = index of the greatest of logits[i], the lowest among equals; NaN never wins. */
-void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *best);
+/* best[i] = index of the greatest of logits[i], the lowest among equals; NaN never wins, and a
+ * row of nothing else gives 0. scratch lets several blocks share a row while rows are few, with
+ * the same result; NULL: a block each. */
+void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *best,
+            void *scratch = NULL);
+size_t argmax_scratch_bytes(void); /* whatever the shape */
 
 /* ---- heads.cu */
 
@@ -106,7 +110,8 @@ size_t attend_scratch_bytes(int head_dim, int n_processors);
 
 void copy_page(stream_t s, const kv_memory &kv, int to, int from);
 void move_token(stream_t s, const kv_memory &kv, int to, int to_slot, int from, int from_slot);
-/* A page of all layers to or from one run of memory, [L][KVH][2][32][HD]. */
+/* A page of all layers to or from one run of memory, [L][KVH][2][32][HD], 16-byte aligned: the
+ * device's, or pinned memory of the host. */
 void gather_page(stream_t s, const kv_memory &kv, int page, void *out);
 void scatter_page(stream_t s, const kv_memory &kv, int page, const void *in);
 
@@ -131,6 +136,11 @@ int product(products *p, stream_t s, const matrix &w, const bf16 *x, int n_rows,
             const float *bias, product_out kind, void *y, int y_stride, struct err *e);
 /* rows = the matrix's values in bfloat16, rounded to nearest even. */
 void dequantize(stream_t s, const matrix &w, bf16 *rows);
+
+/* ---- peaks.cu: a slot of struct device_backend */
+
+int measure_peaks(size_t ordinal, const device_peak_sizes *sizes, device_peaks *out,
+                  struct err *e);
 
 /* ---- counting: every launcher above says what its op costs by count_op() of count.cuh */
 

@@ -114,6 +114,7 @@ static inline bool device_use(int ordinal, device_facts *out)
     snprintf(out->name, sizeof(out->name), "%s", facts.name);
     out->compute_capability = 10 * facts.major + facts.minor;
     out->n_processors = facts.multiProcessorCount;
+    out->shared_bytes_max = facts.sharedMemPerBlockOptin;
     return cudaMemGetInfo(&out->free_bytes, &out->memory_bytes) == cudaSuccess;
 }
 
