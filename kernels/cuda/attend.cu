@@ -18,9 +18,9 @@
  * the maximum and the sum of weights in registers: from the first page of the first span to the
  * last of the row's last span, without a merge. What is done to a row depends on its own pages
  * only: a page that the row does not see adds weights of zero and fades by one. So a row has
- * the same bits in every tile, shape and block, and in every company. The order of operations
- * is written out with fmaf where a product is added, since a compiler may fuse what it likes
- * elsewhere.
+ * the same bits in every tile, shape and block, and in every company, as long as a matrix unit
+ * treats the rows of a fragment alike. The order of operations is written out with fmaf where a
+ * product is added, since a compiler may fuse what it likes elsewhere.
  *
  * Who goes over what. Spans whose rows belong to several warps come first, in their order: all
  * warps load each page together, WARPS pages of keys and values in a ring, one barrier a page.
@@ -30,19 +30,25 @@
  *
  * Shared memory: rows of HD bfloat16 and 16 bytes, which keeps load_matrix free of bank
  * conflicts. Keys and values of WARPS pages, then the queries, where the answers pass too.
- * HD 128: 34 KiB a tile of 16 rows, 85 KiB of 64, 102 KiB of 128.
+ * HD 128: 21 KiB a tile of 16 rows, 85 KiB of 64, 102 KiB of 128.
  *
  * Masks are by position and only where a fragment needs one. Slots that no row sees are zeros
- * in shared memory, whatever the pool holds there.
+ * in shared memory, whatever the pool holds there. Values that are no numbers, but that some
+ * row does see, are kept from the others by a second pass (attend_careful.cuh).
  *
- * A page's arithmetic for a fragment: HD / 4 products on matrix units of scores and as many of
- * values, 16 powers of two a thread. Loads from shared memory for STACK fragments: HD / 8
- * matrices of four for keys, as many for values, HD / 16 a fragment for queries that are not
- * held in registers. Bound: matrix units from about 128 rows on, else bandwidth.
+ * A page costs a fragment HD / 4 products on matrix units for scores and as many for values,
+ * and each thread 16 powers of two; STACK fragments together HD / 8 loads of four matrices for
+ * keys, as many for values, and HD / 16 each for queries that are not held in registers. The
+ * bound is the matrix units from about 64 queries on, else bandwidth. Counted in the machine
+ * code for sm_90a, HD 128, 128 rows, a page that all rows see: some 580 instructions of a warp,
+ * of which 128 are products, 48 matrix loads and 36 powers of two. At 6.5 clocks a product
+ * (on Hopper they are known for 62 % of the peak) that is 830 clocks of matrix
+ * unit beside 768 of shared memory and 580 of issue: close enough to each other that about two
+ * thirds of it, 40 % of the peak, are to be hoped for. Not measured: there was no device.
  *
- * Mode fast. Where tiles are fewer than the device can hold, the positions are cut into equal
- * runs of pages and the tiles into as many thread blocks; attend_merge.cuh brings them
- * together.
+ * Mode fast. Where a tile would have much more to do than its share of the device, the
+ * positions are cut into equal runs of pages and the tiles into as many thread blocks;
+ * attend_merge.cuh brings them together.
  *
  * float32 keys, and head dims without a tile, go by attend_plain.cuh.
  */

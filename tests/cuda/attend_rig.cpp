@@ -341,6 +341,8 @@ std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
     a.n_pages_max = plan.n_pages_max;
     for (const device_span &span : plan.spans)
         a.keys_read += (uint64_t)span.n_keys;
+    for (const device_attend_row &row : plan.rows)
+        a.row_keys += (uint64_t)row.position + 1;
     a.exact = way.exact;
     a.mixed = on_device(mixed);
     a.shared_bytes_max = way.shared_bytes_max;

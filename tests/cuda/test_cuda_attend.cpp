@@ -14,6 +14,7 @@ extern "C" {
 #include <math.h>
 
 #include "attend_rig.h"
+#include "count.cuh"
 #include "emu/emu.h"
 
 static rig make_rig(int n_heads, int n_kv_heads, int head_dim)
@@ -305,6 +306,25 @@ static void one_long_row_is_split_among_short_ones(void **)
     assert_int_equal(launches_of(r, way, &got), 1);
 }
 
+/* Rows of 97 and 104 keys, 96 of them in common: 105 keys or 201, of 2 * 2 * 64 numbers. */
+static void a_shared_page_counts_once_for_a_block(void **)
+{
+    rig r = make_rig(4, 2, 64);
+    add_group(&r, 96, 2);
+    for (int is_stacked = 0; is_stacked < 2; is_stacked++) {
+        device_counters counters = {};
+        count_into(&counters);
+        rig_run(r, is_stacked ? rig_way() : alone());
+        count_into(nullptr);
+        const device_cost &cost = counters.of[DEVICE_ATTEND];
+        const uint64_t n_keys = is_stacked ? 105 : 201, row_bytes = 2 * 4 * 64 * 2;
+        assert_int_equal(cost.launches, 1);
+        assert_int_equal(cost.bytes_read, n_keys * 2 * 2 * 64 * 2 + row_bytes);
+        assert_int_equal(cost.bytes_written, row_bytes);
+        assert_int_equal(cost.flops, 201 * 4 * 4 * 64);
+    }
+}
+
 static void a_block_of_the_right_size_fills_a_tile(void **)
 {
     assert_int_equal(attend_block_rows(32, 8, 128, 227 << 10), 32);
@@ -363,6 +383,7 @@ int main()
         cmocka_unit_test(one_long_row_is_split_among_short_ones),
         cmocka_unit_test(plain_keys_split_too),
         cmocka_unit_test(what_cannot_be_split_has_the_bits_of_the_exact_mode),
+        cmocka_unit_test(a_shared_page_counts_once_for_a_block),
         cmocka_unit_test(a_block_of_the_right_size_fills_a_tile),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
