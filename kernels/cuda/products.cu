@@ -127,6 +127,11 @@ static int multiply_by_scratch(products *p, stream_t s, const matrix &w, bool is
     return 0;
 }
 
+static bool is_bias_to_bf16(const product_args &a)
+{
+    return a.bias && a.kind == PRODUCT_BF16;
+}
+
 static product_way way_of(const products *p, const matrix &w, const product_args &a)
 {
     if (p->forced != WAY_NONE)
@@ -136,21 +141,21 @@ static product_way way_of(const products *p, const matrix &w, const product_args
     c.has_blocks = w.blocks;
     c.has_rows = w.rows;
     c.has_scratch = p->scratch;
-    c.bias_to_bf16 = a.bias && a.kind == PRODUCT_BF16;
+    c.bias_to_bf16 = is_bias_to_bf16(a);
     c.exact = p->o.exact;
     c.n_rows = a.n_rows;
     return product_way_of(c);
 }
 
 /* What a way needs, which a forced one may lack. */
-static bool can_go(const products *p, const matrix &w, product_way way)
+static bool can_go(const products *p, const matrix &w, product_way way, const product_args &a)
 {
     switch (way) {
     case WAY_OWN_BLOCKS: return w.blocks && few_rows_takes(w.type);
-    case WAY_OWN_ROWS:
-    case WAY_LT_ROWS: return w.rows;
-    case WAY_OWN_SCRATCH:
-    case WAY_LT_SCRATCH: return w.blocks && p->scratch;
+    case WAY_OWN_ROWS: return w.rows;
+    case WAY_OWN_SCRATCH: return w.blocks && p->scratch;
+    case WAY_LT_ROWS: return w.rows && !is_bias_to_bf16(a);
+    case WAY_LT_SCRATCH: return w.blocks && p->scratch && !is_bias_to_bf16(a);
     default: return false;
     }
 }
@@ -195,7 +200,7 @@ int product(products *p, stream_t s, const matrix &stored, const bf16 *x, int n_
     a.y = y;
     a.y_stride = y_stride;
     const product_way way = way_of(p, w, a);
-    if (!can_go(p, w, way)) {
+    if (!can_go(p, w, way, a)) {
         const struct quant_info *info = quant_find((uint32_t)w.type);
         return ERR_SET(e, ERR_UNSUPPORTED,
                        "no way to multiply %s weights on the device: no kernel for their "

@@ -32,6 +32,9 @@ static void the_way_follows_rows_and_forms(void **)
     assert_int_equal(product_way_of(case_of(QUANT_BF16, false, true, 17)), WAY_LT_ROWS);
     assert_int_equal(product_way_of(case_of(QUANT_Q6_K, true, true, 1)), WAY_OWN_ROWS);
     assert_int_equal(product_way_of(case_of(QUANT_Q6_K, true, false, 1)), WAY_NONE);
+
+    c.bias_to_bf16 = true;
+    assert_int_equal(product_way_of(c), WAY_OWN_BLOCKS);
 }
 
 static void exact_mode_has_one_way_for_all_rows(void **)
