@@ -91,6 +91,15 @@ DEVICE float add_rounded(float a, float b)
 #endif
 }
 
+DEVICE float fast_divide(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fdividef(a, b);
+#else
+    return a / b;
+#endif
+}
+
 #ifndef __CUDACC__
 /* Subnormal floats would take the host's processor a hundred times as long. */
 DEVICE double double_of_bf16(uint32_t bits)
@@ -101,15 +110,6 @@ DEVICE double double_of_bf16(uint32_t bits)
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 #endif
-
-DEVICE float fast_divide(float a, float b)
-{
-#ifdef __CUDA_ARCH__
-    return __fdividef(a, b);
-#else
-    return a / b;
-#endif
-}
 
 /* bfloat16 has no mode in which small numbers become zero. */
 DEVICE uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c)
