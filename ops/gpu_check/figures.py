@@ -78,6 +78,15 @@ def all_figures(lines):
     return out
 
 
+def product_table(lines):
+    """The fastest way for each type and number of rows, with what was measured of each."""
+    kinds = sorted({(line["type"], line["rows"]) for line in lines})
+    for kind, rows in kinds:
+        ways = sorted((line["us"], line["way"]) for line in lines
+                      if (line["type"], line["rows"]) == (kind, rows))
+        yield f"{kind:5} {rows:5} rows  " + ", ".join(f"{way} {us:.1f} us" for us, way in ways)
+
+
 def goals(row):
     """(what, reached, wanted) of a figure."""
     if "ratio" in row:
