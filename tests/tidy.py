@@ -23,6 +23,7 @@ ROOMS = {
     "kernels": ["worker/base"],
     "worker/model": ["worker/base", "kernels"],
     "worker/engine": ["worker/base", "worker/model", "kernels"],
+    "worker/device_check": ["worker/base", "worker/model", "worker/engine", "kernels"],
     "worker/train": ["worker/base", "worker/model", "worker/engine", "kernels"],
     "worker/io": ["worker/base", "schema", "jobs"],
     "worker/report": ["worker/base", "worker/io"],
@@ -33,7 +34,7 @@ INCLUDE_FOLDERS = ["worker", ".", "jobs", "kernels"]
 
 # Libraries and the rooms that know them.
 LIBRARIES = {
-    r"jansson\.h": ["jobs", "worker/model", "worker/report", "worker"],
+    r"jansson\.h": ["jobs", "worker/model", "worker/device_check", "worker/report", "worker"],
     r"librdkafka/": ["worker/io"],
     r"sqlite3\.h": ["worker/io", "worker/report"],
     r"pcre2\.h": ["worker/model"],

@@ -266,7 +266,7 @@ static int open_engine(struct driver *d, const struct model *m, const struct set
     setup_drop_drafts(&d->drafts);
     d->half->step_tokens = options.step_tokens;
     d->half->chunk_tokens = engine_plan(d->engine).chunk_tokens;
-    d->half->kernels = engine_kernels(d->engine)->name;
+    d->half->kernels = engine_plan(d->engine).kernels;
     return warm_up(d->engine, e);
 }
 

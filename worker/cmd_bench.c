@@ -164,7 +164,7 @@ static void print_json(const struct bench *b, const struct figure *prefill,
         json_array_append_new(rows, figure_json(&decode[i]));
     json_t *root =
         json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "model", b->model->name, "quant",
-                  b->model->quant, "kernels", engine_kernels(b->engine)->name, "threads",
+                  b->model->quant, "kernels", engine_plan(b->engine).kernels, "threads",
                   (json_int_t)engine_plan(b->engine).n_threads, "prompt_tokens",
                   (json_int_t)b->n_prompt, "answer_tokens", (json_int_t)b->n_answer, "prefill",
                   figure_json(prefill), "decode", rows);
@@ -178,7 +178,7 @@ static void print_text(const struct bench *b, const struct figure *prefill,
 {
     printf("%s (%s), %s kernels, %zu threads, prompts of %zu tokens, answers of %zu; median of "
            "%d\n",
-           b->model->name, b->model->quant, engine_kernels(b->engine)->name,
+           b->model->name, b->model->quant, engine_plan(b->engine).kernels,
            engine_plan(b->engine).n_threads, b->n_prompt, b->n_answer, REPEATS);
     printf("prefill                %8.1f tok/s   %.2f of the int8 peak\n", prefill->tok_s,
            prefill->peak_ratio);
@@ -301,7 +301,8 @@ const struct command cmd_bench = {
     .takes = CLI_INPUT | CLI_JSON | CLI_PROMPT_TOKENS | CLI_LEVERS,
     .settings =
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context kv.mb "
-        "kv.type activations max_tokens seed strict chunked_prefill prefix_cache "
+        "kv.type activations device device.ordinal device.exact max_tokens seed strict "
+        "chunked_prefill prefix_cache "
         "prefix_cache.min_tokens prefix_cache.mb prefix_cache.evict shared_attention grouping "
         "speculation speculation.heads "
         "group.open group.max_wait_s window.jobs window.tokens documents documents.mb",

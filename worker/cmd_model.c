@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "cli.h"
+#include "model/random_model.h"
 #include "setup.h"
 
 static int read_all(FILE *in, struct buf *out, struct err *e)
@@ -151,6 +152,19 @@ static int detokenize(const struct cli *cli, const struct model *m, struct err *
     return rc;
 }
 
+/* ------------------------------------------------------------------ random */
+
+static int write_random(const struct cli *cli, struct err *e)
+{
+    const struct random_shape *shape;
+    enum quant_type type;
+    if (cli->n_args != 4)
+        return ERR_SET(e, ERR_USAGE, "usage: sheaf model random SHAPE TYPE FILE");
+    TRY(random_shape_find(cli->args[1], &shape, e));
+    TRY(random_type_find(cli->args[2], &type, e));
+    return random_model_write(cli->args[3], shape, type, RANDOM_SEED, e);
+}
+
 /* ------------------------------------------------------------------ command */
 
 struct verb {
@@ -164,11 +178,15 @@ static const struct verb verbs[] = {
 static int run(struct cli *cli, struct err *e)
 {
     const struct verb *verb = NULL;
+    if (cli->n_args > 0 && strcmp(cli->args[0], "random") == 0)
+        return write_random(cli, e) == 0 ? 0 : cli_exit_code(e);
     for (size_t i = 0; cli->n_args > 0 && i < sizeof verbs / sizeof verbs[0]; i++)
         if (strcmp(cli->args[0], verbs[i].name) == 0)
             verb = &verbs[i];
     if (!verb || cli->n_args > 2) {
-        ERR_SET(e, ERR_USAGE, "usage: sheaf model info|tokenize|detokenize [FILE]");
+        ERR_SET(
+            e, ERR_USAGE,
+            "usage: sheaf model info|tokenize|detokenize [FILE], or random SHAPE TYPE FILE");
         return EXIT_USAGE;
     }
     if (cli->n_args == 2 &&
@@ -184,17 +202,21 @@ static int run(struct cli *cli, struct err *e)
 
 const struct command cmd_model = {
     .name = "model",
-    .summary = "describe a model file, try its tokenizer",
-    .usage = "info|tokenize|detokenize [FILE]",
+    .summary = "describe a model file, try its tokenizer, make a random one",
+    .usage = "info|tokenize|detokenize [FILE] | random SHAPE TYPE FILE",
     .text =
         "info prints what the file holds; tokenize turns text (standard input or --text) into\n"
         "token ids, detokenize ids into text. Without FILE: the model of the settings.\n\n"
+        "random writes a model of a real one's shape (tiny, 135m, 1b, 3b, 8b) and random "
+        "weights\n"
+        "(F32, BF16, Q8_0, Q4_0), for measuring speed where no weights are at hand.\n\n"
         "Examples:\n"
         "  sheaf model info\n"
         "  echo 'The mill was built in 1786.' | sheaf model tokenize\n"
-        "  echo 504 3714 436 3203 | sheaf model detokenize",
+        "  echo 504 3714 436 3203 | sheaf model detokenize\n"
+        "  sheaf model random 1b q8_0 random-1b.gguf",
     .takes = CLI_JSON | CLI_TEXT | CLI_SPECIAL,
     .settings = "model",
-    .args_max = 2,
+    .args_max = 4,
     .run = run,
 };

@@ -124,6 +124,9 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
         .kv_disk = s->kv_disk,
         .kv_disk_bytes = (uint64_t)s->kv_disk_mb << 20,
         .kv_disk_tokens_min = (size_t)s->kv_disk_tokens_min,
+        .device = s->device,
+        .device_ordinal = (size_t)s->device_ordinal,
+        .device_exact = s->device_exact,
     };
     return choose_formats(s, out, e);
 }
@@ -141,7 +144,7 @@ static char *describe_engine(const struct engine *eng, const struct settings *s,
                                         (json_int_t)plan.calibration.points[i].us));
     json_t *root = json_pack(
         "{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:I}",
-        "kernels", engine_kernels(eng)->name, "threads", (json_int_t)plan.n_threads, "batch",
+        "kernels", plan.kernels, "threads", (json_int_t)plan.n_threads, "batch",
         (json_int_t)s->batch, "step_tokens", (json_int_t)s->step_tokens, "chunk_tokens",
         (json_int_t)plan.chunk_tokens, "context", (json_int_t)plan.context, "kv_type",
         s->kv_type, "activations", s->activations, "speculation", s->speculation,
@@ -149,6 +152,10 @@ static char *describe_engine(const struct engine *eng, const struct settings *s,
         "activations_bytes", (json_int_t)plan.activations_bytes, "drafts_bytes",
         (json_int_t)plan.drafts_bytes, "calibration", steps, "prefix_cache_mb",
         (json_int_t)s->prefix_mb);
+    if (plan.device) {
+        json_object_set_new(root, "device", json_string(plan.device));
+        json_object_set_new(root, "device_exact", json_boolean(s->device_exact));
+    }
     if (*drafts->text)
         json_object_set_new(root, "heads", json_string(drafts->text));
     if (drafts->model)
@@ -221,7 +228,7 @@ static int begin_run(struct setup *setup, const struct settings *s, struct err *
         .model = setup->model->name,
         .model_sha256 = setup->model->sha256,
         .quant = setup->model->quant,
-        .kernels = engine_kernels(setup->engine)->name,
+        .kernels = engine_plan(setup->engine).kernels,
         .engine_json = engine_json,
         .version = SHEAF_VERSION,
         .started_s = clock_wall_us() / 1000000,
@@ -237,12 +244,12 @@ static void say_plan(const struct setup *setup)
     char drafts[48] = "";
     if (plan.drafts_bytes > 0)
         snprintf(drafts, sizeof drafts, ", drafts %zu MiB at most", plan.drafts_bytes >> 20);
-    log_info("%s (%s), %s kernels, %zu threads; memory: weights %zu MiB, KV cache %zu MiB (%zu "
-             "tokens), activations %zu MiB%s; context %zu",
-             setup->model->name, setup->model->quant, engine_kernels(setup->engine)->name,
-             plan.n_threads, plan.weights_bytes >> 20, plan.kv_bytes >> 20,
-             plan.kv_pages * KV_PAGE_TOKENS, plan.activations_bytes >> 20, drafts,
-             plan.context);
+    log_info(
+        "%s (%s), %s kernels, %s%s%zu threads; memory: weights %zu MiB, KV cache %zu MiB (%zu "
+        "tokens), activations %zu MiB%s; context %zu",
+        setup->model->name, setup->model->quant, plan.kernels, plan.device ? plan.device : "",
+        plan.device ? ", " : "", plan.n_threads, plan.weights_bytes >> 20, plan.kv_bytes >> 20,
+        plan.kv_pages * KV_PAGE_TOKENS, plan.activations_bytes >> 20, drafts, plan.context);
     if (*setup->drafts.text)
         log_info("drafts from %s", setup->drafts.text);
     if (setup->drafts.model)

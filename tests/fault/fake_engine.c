@@ -86,7 +86,8 @@ void engine_close(struct engine *eng)
 
 struct engine_plan engine_plan(const struct engine *eng)
 {
-    return (struct engine_plan){.context = eng->options.context, .n_threads = 1};
+    return (struct engine_plan){
+        .kernels = "fake", .context = eng->options.context, .n_threads = 1};
 }
 
 struct engine_counters engine_counters(const struct engine *eng)

@@ -132,6 +132,10 @@ struct engine *golden_open_engine(const struct model *m, const char *isa, enum a
         o = *options;
     o.activations = act;
     o.kv_type = kv;
+    if (!o.device && kv != KV_INT8) {
+        o.device = getenv("SHEAF_TEST_DEVICE");
+        o.device_exact = true;
+    }
     setenv("SHEAF_KERNELS", isa, 1);
     struct engine *eng = NULL;
     struct err e = {0};

@@ -26,7 +26,9 @@ const char *golden_demo_model(void);
 struct model *golden_open_model(const char *path);
 /* name: of a file in golden/tiny. */
 struct model *golden_open_tiny(const char *name);
-/* isa: "ref", "avx2", "avx512". options NULL: batch 16, chunk 64, step 128, two threads. */
+/* isa: "ref", "avx2", "avx512". options NULL: batch 16, chunk 64, step 128, two threads. What
+ * names no device gets that of SHEAF_TEST_DEVICE, computing exactly, unless its KV type is
+ * int8. */
 struct engine *golden_open_engine(const struct model *m, const char *isa, enum act_kind act,
                                   enum kv_type kv, const struct engine_options *options);
 /* The kernel sets of this CPU and build, worst first. */

@@ -229,7 +229,7 @@ static void accept_tokens(struct engine *eng, struct step_segment *segment, int6
         node = segment->draft ? draft_find(segment->draft, node, token) : DRAFT_NONE;
         n++;
     } while (node != DRAFT_NONE && !segment->ends);
-    if (eng->drafters)
+    if (eng->drafters && eng->options.speculation & SPECULATION_HEADS)
         drafters_note_hidden(eng->drafters, seq, forward_hidden(eng->forward, logits_row));
     if (segment->draft)
         spec_keep(eng->spec, segment, n);
@@ -298,11 +298,12 @@ static void end_step(struct engine *eng, int64_t now_us)
 
 int engine_step(struct engine *eng, bool *worked, struct err *e)
 {
-    (void)e; /* nothing fails on a CPU */
     forget_collected(eng);
     *worked = false;
     if (eng->cancel)
         finish_cancelled(eng);
+    if (sched_at(eng->sched, 0)) /* also what a device was asked for after its last step */
+        TRY(forward_check(eng->forward, e));
     kv_disk_load_waiting(eng->disk, eng->prefixes, eng->sched, eng->options.batch);
     sched_plan_step(eng->sched, &eng->plan);
     if (eng->plan.n_rows == 0)
@@ -313,6 +314,7 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
     const int64_t drafted_us = eng->spec ? clock_mono_us() : began_us;
     mark_greedy(eng);
     forward_run(eng->forward, &eng->plan);
+    TRY(forward_check(eng->forward, e)); /* before anything is drawn from it */
     draw_tokens(eng);
     const int64_t now_us = clock_mono_us();
     count_step(eng, began_us, now_us);
@@ -367,7 +369,8 @@ bool engine_collect(struct engine *eng, struct seq_result *out)
 
 /* ------------------------------------------------------------------ logits of a text */
 
-size_t engine_run_chunk(struct engine *eng, struct seq *seq, bool is_greedy)
+int engine_run_chunk(struct engine *eng, struct seq *seq, bool is_greedy, size_t *n_rows,
+                     struct err *e)
 {
     const size_t n = size_min(seq->n_tokens - seq->n_computed,
                               size_min(eng->options.chunk_tokens, eng->options.batch));
@@ -380,7 +383,8 @@ size_t engine_run_chunk(struct engine *eng, struct seq *seq, bool is_greedy)
     eng->plan.n_rows = eng->plan.n_logits = n;
     forward_run(eng->forward, &eng->plan);
     seq->n_computed += n;
-    return n;
+    *n_rows = n;
+    return forward_check(eng->forward, e);
 }
 
 int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *logits,
@@ -395,13 +399,15 @@ int engine_logits(struct engine *eng, const int32_t *tokens, size_t n, float *lo
     const size_t n_vocab = eng->model->config.n_vocab;
     const bool reserved = seq_reserve(seq, eng->prefixes, n);
     ASSERT(reserved);
-    while (seq->n_computed < n) {
+    int rc = 0;
+    while (rc == 0 && seq->n_computed < n) {
         float *out = logits + seq->n_computed * n_vocab;
-        const size_t n_rows = engine_run_chunk(eng, seq, false);
+        size_t n_rows;
+        rc = engine_run_chunk(eng, seq, false, &n_rows, e);
         memcpy(out, forward_logits(eng->forward, 0), n_rows * n_vocab * sizeof logits[0]);
     }
     while (seq->n_pages > 0)
         kvpool_release_page(eng->kvpool, seq->pages[--seq->n_pages]);
     seq_close(seq);
-    return 0;
+    return rc;
 }

@@ -8,7 +8,8 @@
  *
  * A sequence's tokens are a function of the model, the kernel table, the engine's number
  * formats, its prompt and its sampling parameters; never of what runs beside it, of chunk
- * sizes or of the number of threads.
+ * sizes or of the number of threads. On a device that is so with device_exact; without it they
+ * may differ where two logits are nearly the same.
  *
  * Thread: one thread owns an engine; it drives a pool of helpers of its own.
  */
@@ -28,6 +29,7 @@
 #include "kernels.h"
 #include "model/model.h"
 
+struct device_counters;
 struct engine;
 struct heads;
 
@@ -74,6 +76,12 @@ struct engine_options {
     uint64_t kv_disk_bytes;    /* of its files at most */
     size_t kv_disk_tokens_min; /* shorter prefixes are not worth a file */
     bool kv_disk_always;       /* saves and loads whatever it costs, for tests */
+    /* Where the model is computed: "cpu" (NULL is that); a device module's name, "cuda"; or
+     * "auto": that device, or the CPU with a line that says why. Drafts are made by the CPU in
+     * any case. Borrowed until engine_open ends. */
+    const char *device;
+    size_t device_ordinal;
+    bool device_exact; /* what is computed of a sequence does not depend on what is beside it */
 };
 
 enum { CALIBRATION_POINTS_MAX = 8 };
@@ -89,7 +97,9 @@ struct calibration {
 
 /* What engine_open took, for the start-up print and the database. */
 struct engine_plan {
-    size_t weights_bytes;
+    const char *kernels;  /* "avx512", or "cuda"; a constant */
+    const char *device;   /* "NVIDIA H200", or NULL; lives as the engine */
+    size_t weights_bytes; /* with a device these three are of its memory */
     size_t kv_bytes;
     size_t activations_bytes;
     size_t drafts_bytes; /* of speculation, at most */
@@ -184,6 +194,9 @@ int engine_open(const struct model *m, const struct engine_options *options,
 void engine_close(struct engine *eng);
 struct engine_plan engine_plan(const struct engine *eng);
 struct engine_counters engine_counters(const struct engine *eng);
+/* What steps have cost the device since it was opened (device.h); false: there is none. */
+bool engine_device_counters(const struct engine *eng, struct device_counters *out);
+/* The CPU's, which computes drafts even when there is a device. */
 const struct kernels *engine_kernels(const struct engine *eng);
 
 /*
@@ -208,7 +221,10 @@ int engine_want(struct engine *eng, const char *salt, const int32_t *prompt, siz
                 struct prefix_path **out, struct err *e);
 void engine_unwant(struct engine *eng, struct prefix_path *path);
 
-/* Computes one step; *worked is false when there was nothing to do. */
+/* Computes one step; *worked is false when there was nothing to do. On a CPU nothing fails.
+ * When a device has failed every step with something to compute is ERR_IO with its sentence:
+ * what finished before may be collected, the rest can only be cancelled, which needs no device.
+ */
 int engine_step(struct engine *eng, bool *worked, struct err *e);
 
 /* The next finished sequence, or false. The result lives until the next engine_collect,

@@ -65,16 +65,17 @@ static size_t take_over(struct engine_hidden *h, struct seq *seq)
 }
 
 /* A chunk's rows all want the place of their greatest logit. */
-static size_t run_chunk(struct engine_hidden *h, struct seq *seq, float *hidden, int32_t *best)
+static int run_chunk(struct engine_hidden *h, struct seq *seq, float *hidden, int32_t *best,
+                     size_t *n_rows, struct err *e)
 {
     const struct engine *eng = h->eng;
     const size_t dim = eng->model->config.dim;
-    const size_t n = engine_run_chunk(h->eng, seq, true);
-    for (size_t i = 0; i < n; i++) {
+    TRY(engine_run_chunk(h->eng, seq, true, n_rows, e));
+    for (size_t i = 0; i < *n_rows; i++) {
         memcpy(hidden + i * dim, forward_hidden(eng->forward, i), dim * sizeof hidden[0]);
         best[i] = forward_best(eng->forward, i);
     }
-    return n;
+    return forward_check(eng->forward, e);
 }
 
 int engine_hidden_run(struct engine_hidden *h, const int32_t *tokens, size_t n, size_t *first,
@@ -97,7 +98,12 @@ int engine_hidden_run(struct engine_hidden *h, const int32_t *tokens, size_t n, 
     ASSERT(reserved); /* engine_check saw to it: nobody else holds pages */
     h->seq = seq;
     size_t done = 0;
-    while (seq->n_computed < n)
-        done += run_chunk(h, seq, hidden + done * eng->model->config.dim, best + done);
-    return 0;
+    while (rc == 0 && seq->n_computed < n) {
+        size_t n_rows = 0;
+        rc = run_chunk(h, seq, hidden + done * eng->model->config.dim, best + done, &n_rows, e);
+        done += n_rows;
+    }
+    if (rc != 0)
+        forget_text(h);
+    return rc;
 }

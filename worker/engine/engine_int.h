@@ -5,6 +5,7 @@
 #include "engine/draft_model.h"
 #include "engine/drafters.h"
 #include "engine/engine.h"
+#include "engine/engine_device.h"
 #include "engine/forward.h"
 #include "engine/kv_disk.h"
 #include "engine/sched.h"
@@ -16,7 +17,9 @@ struct engine {
     struct engine_options options; /* with every 0 replaced by what was chosen */
     struct calibration calibration;
     struct kernels kernels;
-    struct weights weights;
+    struct weights weights;       /* with a device: the vectors alone */
+    struct engine_device *device; /* or NULL: the CPU computes */
+    const char *device_module;    /* its module's name, a constant */
     struct pool *threads;
     struct kvpool *kvpool;
     struct prefix_tree *prefixes;
@@ -41,7 +44,14 @@ struct engine {
 };
 
 /* Outside the queue: computes the next chunk of a sequence, whose pages hold it. All of its
- * rows have logits, or only the place of the greatest. Returns how many they are. */
-size_t engine_run_chunk(struct engine *eng, struct seq *seq, bool is_greedy);
+ * rows have logits, or only the place of the greatest; *n_rows is how many they are. A device's
+ * errors. */
+int engine_run_chunk(struct engine *eng, struct seq *seq, bool is_greedy, size_t *n_rows,
+                     struct err *e);
+
+/* Opens the device of the options and the vectors of the weights with it, or neither
+ * (engine_open_device.c). The shape says the pages that are wanted, and then those it has. */
+int engine_open_device(struct engine *eng, struct kvpool_shape *shape, struct err *e);
+size_t engine_page_refs_max(const struct engine_options *o); /* of a step */
 
 #endif

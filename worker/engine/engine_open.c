@@ -1,5 +1,6 @@
 /* Opening an engine: options chosen, memory taken, parts put together; and closing it. */
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -61,8 +62,15 @@ static int choose_options(const struct model *m, struct engine_options *o, struc
     return 0;
 }
 
-/* The pool holds the batch at full context, or what a quarter of the machine's memory holds. */
-static size_t choose_pages(const struct engine_options *o, const struct kvpool_shape *shape)
+static bool wants_device(const struct engine_options *o)
+{
+    return o->device && strcmp(o->device, "cpu") != 0;
+}
+
+/* The pool holds the batch at full context, or what a quarter of the machine's memory holds; a
+ * device says itself what it holds of that. */
+static size_t choose_pages(const struct engine_options *o, const struct kvpool_shape *shape,
+                           bool is_on_device)
 {
     const size_t page_bytes = kvpool_page_bytes(shape);
     const size_t one = seq_pages_for(o->context);
@@ -70,6 +78,8 @@ static size_t choose_pages(const struct engine_options *o, const struct kvpool_s
         return o->kv_bytes / page_bytes;
     const size_t affordable = memory_machine_bytes() / 4 / page_bytes;
     const size_t wanted = one * o->batch;
+    if (is_on_device)
+        return wanted;
     return wanted < affordable || affordable == 0 ? wanted : affordable;
 }
 
@@ -103,7 +113,8 @@ static size_t drafts_bytes(const struct engine *eng)
 static int check_memory(const struct engine *eng, size_t activations_bytes, struct err *e)
 {
     const size_t machine = memory_machine_bytes();
-    const size_t weights = eng->weights.block_bytes, kv = eng->options.kv_bytes;
+    const size_t weights = eng->weights.block_bytes;
+    const size_t kv = eng->device ? 0 : eng->options.kv_bytes;
     const size_t others = activations_bytes + drafts_bytes(eng);
     if (machine == 0 ||
         (weights <= machine && others <= machine - weights && kv <= machine - weights - others))
@@ -114,17 +125,32 @@ static int check_memory(const struct engine *eng, size_t activations_bytes, stru
                    (weights >> 20) + (kv >> 20) + (others >> 20), kv >> 20, machine >> 20);
 }
 
-static int open_kvpool(struct engine *eng, struct err *e)
+static int check_pages(const struct kvpool_shape *shape, struct err *e)
 {
-    struct kvpool_shape shape = kvpool_shape_of(&eng->model->config, eng->options.kv_type);
-    shape.n_pages = choose_pages(&eng->options, &shape);
-    if (shape.n_pages < 1 || shape.n_pages > INT32_MAX)
-        return ERR_SET(e, ERR_CONFIG,
-                       "kv.mb gives %zu KV pages of %zu KiB; at least 1 is needed",
-                       shape.n_pages, kvpool_page_bytes(&shape) >> 10);
-    eng->options.kv_bytes = shape.n_pages * kvpool_page_bytes(&shape);
+    if (shape->n_pages >= 1 && shape->n_pages <= INT32_MAX)
+        return 0;
+    return ERR_SET(e, ERR_CONFIG, "kv.mb gives %zu KV pages of %zu KiB; at least 1 is needed",
+                   shape->n_pages, kvpool_page_bytes(shape) >> 10);
+}
+
+/* Weights and KV pool, of the device or of the CPU. */
+static int open_memory(struct engine *eng, struct err *e)
+{
+    struct engine_options *o = &eng->options;
+    struct kvpool_shape shape = kvpool_shape_of(&eng->model->config, o->kv_type);
+    if (wants_device(o)) {
+        shape.n_pages = choose_pages(o, &shape, true);
+        TRY(check_pages(&shape, e));
+    }
+    TRY(engine_open_device(eng, &shape, e));
+    if (!eng->device) {
+        TRY(weights_open(eng->model, eng->threads, &eng->weights, e));
+        shape.n_pages = choose_pages(o, &shape, false);
+        TRY(check_pages(&shape, e));
+    }
+    o->kv_bytes = shape.n_pages * kvpool_page_bytes(&shape);
     TRY(check_memory(eng, 0, e));
-    TRY(kvpool_open(&shape, &eng->kvpool, e));
+    TRY(kvpool_open_device(&shape, eng->device, &eng->kvpool, e));
     kvpool_copy_with(eng->kvpool, eng->threads);
     return 0;
 }
@@ -159,8 +185,8 @@ static int open_disk(struct engine *eng, struct err *e)
         .always = o->kv_disk_always,
         .context = o->context,
         .model_sha256 = eng->model->sha256,
-        .kernels = eng->kernels.name,
-        .activations = o->activations,
+        .kernels = eng->device ? eng->device->info.arithmetic : eng->kernels.name,
+        .activations = eng->device ? ACT_F32 : o->activations, /* none of a device's bits */
         .shape = kvpool_shape_of(&eng->model->config, o->kv_type),
     };
     disk.shape.n_pages = kvpool_pages(eng->kvpool);
@@ -175,7 +201,9 @@ static int open_forward(struct engine *eng, struct err *e)
                                             .activations = o->activations,
                                             .kv_type = o->kv_type,
                                             .shared_attention = o->shared_attention,
-                                            .drafts = o->draft_tokens > 0};
+                                            .drafts = o->draft_tokens > 0,
+                                            .device = eng->device,
+                                            .n_page_refs_max = engine_page_refs_max(o)};
     return forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
                         &forward, &eng->forward, e);
 }
@@ -190,10 +218,10 @@ static int calibrate(struct engine *eng, struct err *e)
                             &eng->calibration, e));
         o->chunk_tokens = calibration_chunk(&eng->calibration);
     }
-    if (!drafts(o) || o->draft_always)
-        return 0;
-    return calibrate_decoding(eng->forward, n_layers, eng->kvpool, o->batch + o->draft_tokens,
-                              &eng->decoding_time, e);
+    if (drafts(o) && !o->draft_always)
+        TRY(calibrate_decoding(eng->forward, n_layers, eng->kvpool, o->batch + o->draft_tokens,
+                               &eng->decoding_time, e));
+    return forward_check(eng->forward, e);
 }
 
 static size_t draft_pages(const struct engine *eng)
@@ -281,8 +309,7 @@ static int open_parts(struct engine *eng, struct err *e)
     struct engine_options *o = &eng->options;
     TRY(kernels_open(&eng->kernels, e));
     TRY(pool_open(o->n_threads, &eng->threads, e));
-    TRY(weights_open(eng->model, eng->threads, &eng->weights, e));
-    TRY(open_kvpool(eng, e));
+    TRY(open_memory(eng, e));
     TRY(open_forward(eng, e));
     TRY(check_memory(eng, forward_bytes(eng->forward), e));
     TRY(calibrate(eng, e));
@@ -316,6 +343,7 @@ int engine_open(const struct model *m, const struct engine_options *options,
     if (rc == 0)
         rc = open_parts(eng, e);
     eng->options.heads = NULL;
+    eng->options.device = NULL;
     if (rc != 0) {
         engine_close(eng);
         return rc;
@@ -349,6 +377,7 @@ void engine_close(struct engine *eng)
     prefix_close(eng->prefixes);
     kv_disk_close(eng->disk);
     kvpool_close(eng->kvpool);
+    engine_device_close(eng->device);
     pool_close(eng->threads);
     weights_close(&eng->weights);
     free(eng);
@@ -356,10 +385,13 @@ void engine_close(struct engine *eng)
 
 struct engine_plan engine_plan(const struct engine *eng)
 {
+    const struct device_info *device = eng->device ? &eng->device->info : NULL;
     return (struct engine_plan){
-        .weights_bytes = eng->weights.block_bytes,
+        .kernels = device ? eng->device_module : eng->kernels.name,
+        .device = device ? device->name : NULL,
+        .weights_bytes = device ? device->weights_bytes : eng->weights.block_bytes,
         .kv_bytes = kvpool_bytes(eng->kvpool),
-        .activations_bytes = forward_bytes(eng->forward),
+        .activations_bytes = device ? device->activations_bytes : forward_bytes(eng->forward),
         .drafts_bytes = eng->drafts_bytes,
         .kv_pages = kvpool_pages(eng->kvpool),
         .context = eng->options.context,
@@ -378,6 +410,14 @@ struct engine_counters engine_counters(const struct engine *eng)
     if (eng->disk)
         counters.disk = kv_disk_counters(eng->disk);
     return counters;
+}
+
+bool engine_device_counters(const struct engine *eng, struct device_counters *out)
+{
+    *out = (struct device_counters){0};
+    if (eng->device)
+        eng->device->backend->counters(eng->device->device, out);
+    return eng->device;
 }
 
 const struct kernels *engine_kernels(const struct engine *eng)

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/size.h"
+#include "engine/engine_device.h"
 #include "engine/forward_int.h"
 #include "engine/layout.h"
 #include "engine/memory.h"
@@ -49,6 +50,19 @@ static double *rope_frequencies(const struct model *m)
     return out;
 }
 
+static int open_host(struct forward *f, struct err *e)
+{
+    struct layout sizes = {0};
+    lay_buffers(&sizes, f);
+    TRY(memory_take(sizes.used, "activations", &f->block, e));
+    f->block_bytes = sizes.used;
+    struct layout filled = {.base = f->block};
+    lay_buffers(&filled, f);
+    ASSERT(filled.used == sizes.used);
+    TRY(forward_attention_open(f, e));
+    return forward_head_open(f, e);
+}
+
 int forward_open(const struct model *m, const struct weights *w, const struct kernels *k,
                  struct kvpool *pool, struct pool *threads, const struct forward_options *o,
                  struct forward **out, struct err *e)
@@ -69,15 +83,7 @@ int forward_open(const struct model *m, const struct weights *w, const struct ke
         rc = ERR_SET(e, ERR_NOMEM, "no memory for the rotary frequencies");
         goto out;
     }
-    struct layout sizes = {0};
-    lay_buffers(&sizes, f);
-    TRY_OUT(rc, memory_take(sizes.used, "activations", &f->block, e));
-    f->block_bytes = sizes.used;
-    struct layout filled = {.base = f->block};
-    lay_buffers(&filled, f);
-    ASSERT(filled.used == sizes.used);
-    TRY_OUT(rc, forward_attention_open(f, e));
-    TRY_OUT(rc, forward_head_open(f, e));
+    TRY_OUT(rc, o->device ? forward_device_open(f, e) : open_host(f, e));
     *out = f;
 out:
     if (rc != 0)
@@ -89,8 +95,12 @@ void forward_close(struct forward *f)
 {
     if (!f)
         return;
-    forward_attention_close(f);
-    forward_head_close(f);
+    if (f->options.device) {
+        forward_device_close(f);
+    } else {
+        forward_attention_close(f);
+        forward_head_close(f);
+    }
     free(f->frequencies);
     memory_give_back(f->block, f->block_bytes);
     free(f);
@@ -144,6 +154,15 @@ static const struct step_segment *segment_of(const struct step_plan *plan, size_
     return &plan->segments[i];
 }
 
+void forward_angles(const struct forward *f, size_t position, float *out)
+{
+    for (size_t pair = 0; pair < f->config->n_rot / 2; pair++) {
+        const double angle = (double)position * f->frequencies[pair];
+        out[2 * pair] = (float)cos(angle);
+        out[2 * pair + 1] = (float)sin(angle);
+    }
+}
+
 /* Token embeddings and the angles of each row's position. */
 static void embed_rows(const struct rows *r, size_t begin, size_t end)
 {
@@ -153,18 +172,13 @@ static void embed_rows(const struct rows *r, size_t begin, size_t end)
     const size_t row_bytes = quant_row_bytes(embedding->type, c->dim);
     for (size_t i = begin; i < end; i++) {
         const struct step_segment *segment = segment_of(f->plan, i);
-        const size_t position = segment_position(segment, i - segment->row);
         const size_t token = (size_t)segment_token(segment, i - segment->row);
         ASSERT(token < c->n_vocab);
         quant_dequantize_row(embedding->type,
                              (const uint8_t *)embedding->data + token * row_bytes,
                              f->x + i * c->dim, c->dim);
-        float *angles = f->cos_sin + i * c->n_rot;
-        for (size_t pair = 0; pair < c->n_rot / 2; pair++) {
-            const double angle = (double)position * f->frequencies[pair];
-            angles[2 * pair] = (float)cos(angle);
-            angles[2 * pair + 1] = (float)sin(angle);
-        }
+        forward_angles(f, segment_position(segment, i - segment->row),
+                       f->cos_sin + i * c->n_rot);
     }
 }
 
@@ -187,21 +201,46 @@ static void run_layer(struct forward *f, size_t index)
     forward_add_product(f, &w->down, &f->inner);
 }
 
-void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
-                        size_t n_layers)
+int forward_check(const struct forward *f, struct err *e)
+{
+    return f->options.device ? engine_device_check(f->options.device, e) : 0;
+}
+
+static void take_plan(struct forward *f, const struct step_plan *plan)
 {
     ASSERT(plan->n_rows >= 1 && plan->n_rows <= f->options.n_rows_max);
     ASSERT(plan->n_logits <= f->options.n_logits_max);
     f->plan = plan;
+}
+
+static void run_layers(struct forward *f, size_t first, size_t n_layers)
+{
     forward_attention_plan(f);
-    run_rows(f, plan->n_rows, NULL, embed_rows);
+    run_rows(f, f->plan->n_rows, NULL, embed_rows);
     for (size_t i = 0; i < n_layers; i++)
         run_layer(f, (first + i) % f->config->n_layers);
 }
 
+void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
+                        size_t n_layers)
+{
+    take_plan(f, plan);
+    if (f->on_device) {
+        forward_device_run(f, first, n_layers, false);
+        engine_device_wait(f->options.device);
+    } else {
+        run_layers(f, first, n_layers);
+    }
+}
+
 void forward_run(struct forward *f, const struct step_plan *plan)
 {
-    forward_run_layers(f, plan, 0, f->config->n_layers);
+    take_plan(f, plan);
+    if (f->on_device) {
+        forward_device_run(f, 0, f->config->n_layers, plan->n_logits > 0);
+        return;
+    }
+    run_layers(f, 0, f->config->n_layers);
     if (plan->n_logits > 0)
         forward_run_head(f);
 }

@@ -11,6 +11,10 @@
  * bit. What works on the columns of a head or of gate and up follows their product at once.
  * Each stage ends in a join: what the next one reads is complete.
  *
+ * With a device in its options all of it is done there (forward_device.c): layers are one call,
+ * and only what is asked of the logits comes back. A device may fail; then what the functions
+ * below give means nothing, and forward_check says so.
+ *
  * Thread: the engine's, and its pool.
  */
 #ifndef SHEAF_FORWARD_H
@@ -26,6 +30,7 @@
 #include "kernels.h"
 #include "model/model.h"
 
+struct engine_device;
 struct forward;
 
 struct forward_options {
@@ -33,8 +38,11 @@ struct forward_options {
     size_t n_logits_max; /* of a step */
     enum act_kind activations;
     enum kv_type kv_type;
-    bool shared_attention; /* rows of several sequences read a shared page together */
-    bool drafts;           /* segments may have some */
+    bool shared_attention;        /* rows of several sequences read a shared page together */
+    bool drafts;                  /* segments may have some */
+    struct engine_device *device; /* borrowed; NULL: the kernel table computes. Its pages are
+                                     the pool's, its weights the model's */
+    size_t n_page_refs_max; /* with a device: pages of a step's segments, each for itself */
 };
 
 /* Everything but options is borrowed. */
@@ -44,10 +52,14 @@ int forward_open(const struct model *m, const struct weights *w, const struct ke
 void forward_close(struct forward *f);
 size_t forward_bytes(const struct forward *f); /* activations and scratch */
 
-/* Computes the plan's rows: their keys and values are in the pages after. */
+/* 0, or what has gone wrong on the device since it was opened. */
+int forward_check(const struct forward *f, struct err *e);
+
+/* Computes the plan's rows: their keys and values are in the pages after. A device may still be
+ * at work on a plan without logits; what is asked of it later comes after that. */
 void forward_run(struct forward *f, const struct step_plan *plan);
 /* Only n_layers layers of it, from the given one round to the first: how long that takes says
- * how long all of them do. What it leaves behind means nothing. */
+ * how long all of them do. What it leaves behind means nothing, and all of it is done. */
 void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,
                         size_t n_layers);
 /* The rest of the plan that was run last: its logits. */

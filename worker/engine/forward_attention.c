@@ -93,6 +93,7 @@ void forward_attention_close(struct forward *f)
 uint64_t forward_attention_pages(const struct forward *f)
 {
     uint64_t n = 0;
+    ASSERT(f->scratch);
     for (size_t i = 0; i < pool_threads(f->threads); i++)
         n += f->scratch[i].n_pages_read;
     return n;

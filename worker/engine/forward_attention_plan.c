@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/size.h"
+#include "engine/engine_device.h"
 #include "engine/forward_int.h"
 
 enum {
@@ -212,6 +213,8 @@ static size_t count_blocks(const struct attention_plan *p, size_t block_rows)
 static size_t choose_block_rows(const struct forward *f)
 {
     const struct attention_plan *p = &f->attention;
+    if (f->on_device)
+        return attention_rows_max(f);
     const size_t n_threads = pool_threads(f->threads);
     size_t best = attention_rows_max(f), best_cost = SIZE_MAX;
     for (size_t rows = best; rows > 0; rows--) {
@@ -308,6 +311,8 @@ size_t attention_heads(const struct forward *f)
 
 size_t attention_rows_max(const struct forward *f)
 {
+    if (f->options.device && f->options.device->info.block_rows > 0)
+        return f->options.device->info.block_rows;
     const size_t rows = BLOCK_QUERIES / attention_heads(f);
     return rows > 0 ? rows : 1;
 }

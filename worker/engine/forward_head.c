@@ -97,6 +97,10 @@ static void gather_rows(struct forward *f)
 
 void forward_run_head(struct forward *f)
 {
+    if (f->on_device) {
+        forward_device_run_head(f);
+        return;
+    }
     const size_t n_threads = pool_threads(f->threads);
     gather_rows(f);
     for (size_t i = 0; i < n_threads * f->options.n_logits_max; i++)
@@ -110,15 +114,23 @@ void forward_run_head(struct forward *f)
         }
 }
 
+static bool is_greedy(const struct forward *f, size_t logits_row)
+{
+    ASSERT(logits_row < f->options.n_logits_max);
+    return f->on_device ? forward_device_is_greedy(f, logits_row) : f->is_greedy[logits_row];
+}
+
 float *forward_logits(struct forward *f, size_t logits_row)
 {
-    ASSERT(logits_row < f->options.n_logits_max && !f->is_greedy[logits_row]);
+    ASSERT(!is_greedy(f, logits_row));
     return f->logits + logits_row * f->config->n_vocab;
 }
 
 int32_t forward_best(const struct forward *f, size_t logits_row)
 {
-    ASSERT(logits_row < f->options.n_logits_max && f->is_greedy[logits_row]);
+    ASSERT(is_greedy(f, logits_row));
+    if (f->on_device)
+        return forward_device_best(f, logits_row);
     const struct best best = f->bests[logits_row];
     return best.index == NO_BEST ? 0 : best.index;
 }
@@ -126,5 +138,7 @@ int32_t forward_best(const struct forward *f, size_t logits_row)
 const float *forward_hidden(const struct forward *f, size_t logits_row)
 {
     ASSERT(logits_row < f->options.n_logits_max);
+    if (f->on_device)
+        return forward_device_hidden(f, logits_row);
     return f->last.f32 + logits_row * f->config->dim;
 }

@@ -5,6 +5,7 @@
 #include "engine/forward.h"
 
 struct attention_scratch;
+struct forward_device;
 struct attention_piece;
 
 /*
@@ -108,6 +109,9 @@ struct forward {
     bool *is_greedy;    /* [n_logits_max] */
 
     struct attention_scratch *scratch; /* [threads] */
+    struct forward_device *on_device;  /* or NULL; then nothing of the above has memory but
+                                          cos_sin and logits */
+    float *hidden_rows;                /* with it: [n_logits_max, D] as last, fetched */
     struct attention_plan attention;
 
     /* The step being computed. */
@@ -139,6 +143,19 @@ void forward_head_close(struct forward *f);
 size_t forward_head_tile_floats(const struct forward *f);
 /* The greater of the two; the lower index among equals; NaN never. */
 void forward_keep_best(struct best *best, float value, int32_t index);
+
+/* Cosine and sine of each rotated pair at a position: [n_rot / 2, 2]. */
+void forward_angles(const struct forward *f, size_t position, float *out);
+
+/* With a device (forward_device.c). */
+size_t forward_device_slots_max(size_t n_rows_max);
+int forward_device_open(struct forward *f, struct err *e);
+void forward_device_close(struct forward *f);
+void forward_device_run(struct forward *f, size_t first, size_t n_layers, bool has_head);
+void forward_device_run_head(struct forward *f);
+bool forward_device_is_greedy(const struct forward *f, size_t logits_row);
+int32_t forward_device_best(const struct forward *f, size_t logits_row);
+const float *forward_device_hidden(const struct forward *f, size_t logits_row);
 
 int forward_attention_open(struct forward *f, struct err *e);
 void forward_attention_close(struct forward *f);

@@ -227,18 +227,21 @@ static bool is_queued(const struct kv_disk *d, const char *name)
 
 enum handed { HANDED_OVER, HANDED_LATER, HANDED_NEVER };
 
-static void fill_slot(struct kv_disk *d, struct slot *slot, const struct kv_piece *piece,
+/* False: a device did not give a page. */
+static bool fill_slot(struct kv_disk *d, struct slot *slot, const struct kv_piece *piece,
                       const int32_t *pages)
 {
     const size_t n = kv_piece_pages(piece);
     for (size_t i = 0; i < n; i++)
-        kv_page_copy_out(d->pool, &d->id, pages[piece->first_page + i],
-                         slot->data + i * d->page_bytes);
+        if (!kvpool_read_page(d->pool, pages[piece->first_page + i],
+                              slot->data + i * d->page_bytes))
+            return false;
     memcpy(slot->name, piece->chain.hash, sizeof slot->name);
     slot->head_bytes = kv_file_head_bytes(piece);
     slot->data_bytes = n * d->page_bytes;
     slot->used_us = last_use(piece->first_page);
     kv_file_make_head(&d->id, piece, slot->data, slot->head);
+    return true;
 }
 
 /* Under the lock: until a slot is free, or that time of the monotonic clock has come. */
@@ -267,7 +270,8 @@ static enum handed hand_over(struct kv_disk *d, const struct kv_piece *piece,
         return HANDED_OVER;
     if (full)
         return HANDED_LATER;
-    fill_slot(d, slot, piece, pages); /* only this thread adds to the queue */
+    if (!fill_slot(d, slot, piece, pages)) /* only this thread adds to the queue */
+        return HANDED_NEVER;
     pthread_mutex_lock(&d->lock);
     d->n_queued++;
     pthread_cond_signal(&d->queued);

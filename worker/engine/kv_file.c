@@ -244,7 +244,7 @@ int kv_file_read_page(int fd, const struct kv_identity *id, const struct kv_piec
     size_t offset = kv_file_head_bytes(piece) + index * kvpool_page_bytes(s);
     uint64_t sum = 0;
     for (size_t layer = 0; layer < s->n_layers; layer++) {
-        void *blocks = kvpool_block(pool, layer, page, 0); /* of all heads, side by side */
+        void *blocks = kvpool_fill(pool, layer, page); /* of all heads, side by side */
         TRY(read_at(fd, blocks, layer_bytes, offset, e));
         sum = XXH3_64bits_withSeed(blocks, layer_bytes, sum);
         offset += layer_bytes;
@@ -253,14 +253,7 @@ int kv_file_read_page(int fd, const struct kv_identity *id, const struct kv_piec
     if (memcmp(expected + index * sizeof sum, &sum, sizeof sum) != 0)
         return ERR_SET(e, ERR_FORMAT, "the checksum of page %zu is wrong",
                        piece->first_page + index);
+    if (!kvpool_filled(pool, page))
+        return ERR_SET(e, ERR_STATE, "the device that its pages go to has failed");
     return 0;
-}
-
-void kv_page_copy_out(const struct kvpool *pool, const struct kv_identity *id, int32_t page,
-                      uint8_t *data)
-{
-    const struct kvpool_shape *s = &id->shape;
-    const size_t layer_bytes = kvpool_page_bytes(s) / s->n_layers;
-    for (size_t layer = 0; layer < s->n_layers; layer++)
-        memcpy(data + layer * layer_bytes, kvpool_block(pool, layer, page, 0), layer_bytes);
 }

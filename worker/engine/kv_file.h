@@ -102,10 +102,6 @@ static inline size_t kv_piece_pages(const struct kv_piece *piece)
 size_t kv_file_head_bytes(const struct kv_piece *piece);
 size_t kv_file_bytes(const struct kv_identity *id, const struct kv_piece *piece);
 
-/* A page as a file holds it. data: [kvpool_page_bytes] */
-void kv_page_copy_out(const struct kvpool *pool, const struct kv_identity *id, int32_t page,
-                      uint8_t *data);
-
 /* Fills head, [kv_file_head_bytes], for the pages at data. */
 void kv_file_make_head(const struct kv_identity *id, const struct kv_piece *piece,
                        const uint8_t *data, uint8_t *head);
@@ -118,7 +114,8 @@ int kv_file_check_head(int fd, const struct kv_identity *id, const struct kv_pie
                        uint8_t *head, struct err *e);
 
 /* Reads page index of a file whose checked head this is into the pool's page. ERR_FORMAT when
- * its checksum differs: then the page holds anything. */
+ * its checksum differs, ERR_STATE when the pool's device has failed: then the page holds
+ * anything. */
 int kv_file_read_page(int fd, const struct kv_identity *id, const struct kv_piece *piece,
                       const uint8_t *head, size_t index, struct kvpool *pool, int32_t page,
                       struct err *e);

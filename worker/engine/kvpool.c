@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "engine/engine_device.h"
 #include "engine/memory.h"
 #include "engine/pool.h"
 #include "model/model.h"
@@ -13,8 +14,10 @@ struct kvpool {
     struct kvpool_shape shape;
     size_t block_bytes; /* of one layer, page and head */
     size_t bytes;
-    uint8_t *base;
-    int32_t *free_list; /* a stack of page numbers */
+    uint8_t *base;                /* NULL: the pages are a device's */
+    struct engine_device *device; /* borrowed, or NULL */
+    uint8_t *staging;             /* with a device: a page on its way there */
+    int32_t *free_list;           /* a stack of page numbers */
     size_t n_free;
     size_t n_idle;
     uint32_t *references; /* [P] */
@@ -35,19 +38,31 @@ size_t kvpool_page_bytes(const struct kvpool_shape *shape)
     return shape->n_layers * shape->n_kv_heads * kv_page_bytes(shape->type, shape->head_dim);
 }
 
-int kvpool_open(const struct kvpool_shape *shape, struct kvpool **out, struct err *e)
+static int take_pages(struct kvpool *pool, struct err *e)
+{
+    void *base = NULL;
+    if (pool->device) {
+        pool->staging = malloc(kvpool_page_bytes(&pool->shape));
+        return pool->staging ? 0 : ERR_SET(e, ERR_NOMEM, "no memory for a KV page");
+    }
+    TRY(memory_take(pool->bytes, "the KV pool", &base, e));
+    pool->base = base;
+    return 0;
+}
+
+int kvpool_open_device(const struct kvpool_shape *shape, struct engine_device *device,
+                       struct kvpool **out, struct err *e)
 {
     ASSERT(shape->n_pages > 0 && shape->n_pages <= INT32_MAX);
     struct kvpool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return ERR_SET(e, ERR_NOMEM, "no memory for the KV pool");
     int rc = 0;
+    pool->device = device;
     pool->shape = *shape;
     pool->block_bytes = kv_page_bytes(shape->type, shape->head_dim);
     pool->bytes = shape->n_pages * kvpool_page_bytes(shape);
-    void *base = NULL;
-    TRY_OUT(rc, memory_take(pool->bytes, "the KV pool", &base, e));
-    pool->base = base;
+    TRY_OUT(rc, take_pages(pool, e));
     pool->free_list = calloc(shape->n_pages, sizeof pool->free_list[0]);
     pool->references = calloc(shape->n_pages, sizeof pool->references[0]);
     pool->cached = calloc(shape->n_pages, sizeof pool->cached[0]);
@@ -65,11 +80,17 @@ out:
     return rc;
 }
 
+int kvpool_open(const struct kvpool_shape *shape, struct kvpool **out, struct err *e)
+{
+    return kvpool_open_device(shape, NULL, out, e);
+}
+
 void kvpool_close(struct kvpool *pool)
 {
     if (!pool)
         return;
     memory_give_back(pool->base, pool->bytes);
+    free(pool->staging);
     free(pool->free_list);
     free(pool->references);
     free(pool->cached);
@@ -104,6 +125,11 @@ void kvpool_share_page(struct kvpool *pool, int32_t page)
  * shows at once. */
 static void poison(struct kvpool *pool, int32_t page)
 {
+    if (pool->device) {
+        memset(pool->staging, 0xff, kvpool_page_bytes(&pool->shape));
+        engine_device_write_page(pool->device, page, pool->staging);
+        return;
+    }
     for (size_t layer = 0; layer < pool->shape.n_layers; layer++)
         memset(kvpool_block(pool, layer, page, 0), 0xff,
                pool->block_bytes * pool->shape.n_kv_heads);
@@ -183,6 +209,10 @@ void kvpool_copy_page(struct kvpool *pool, int32_t to, int32_t from)
     ASSERT(is_page(pool, to) && is_page(pool, from) && to != from);
     ASSERT(pool->references[to] > 0 && pool->references[from] > 0);
     struct copy copy = {.pool = pool, .to = to, .from = from};
+    if (pool->device) {
+        engine_device_copy_page(pool->device, to, from);
+        return;
+    }
     if (pool->threads) {
         pool_run(pool->threads, copy_layer, &copy, pool->shape.n_layers);
         return;
@@ -198,10 +228,39 @@ void kvpool_move_token(struct kvpool *pool, int32_t to, size_t to_slot, int32_t 
     ASSERT(is_page(pool, to) && is_page(pool, from));
     ASSERT(to_slot < KV_PAGE_TOKENS && from_slot < KV_PAGE_TOKENS);
     ASSERT(pool->references[to] > 0 && pool->references[from] > 0);
+    if (pool->device) {
+        engine_device_move_token(pool->device, to, to_slot, from, from_slot);
+        return;
+    }
     for (size_t layer = 0; layer < s->n_layers; layer++)
         for (size_t head = 0; head < s->n_kv_heads; head++)
             kv_copy_token(s->type, s->head_dim, kvpool_block(pool, layer, to, head), to_slot,
                           kvpool_block(pool, layer, from, head), from_slot);
+}
+
+bool kvpool_read_page(const struct kvpool *pool, int32_t page, void *out)
+{
+    ASSERT(is_page(pool, page) && pool->references[page] > 0);
+    if (pool->device)
+        return engine_device_read_page(pool->device, page, out);
+    const size_t layer_bytes = pool->block_bytes * pool->shape.n_kv_heads;
+    for (size_t layer = 0; layer < pool->shape.n_layers; layer++)
+        memcpy((uint8_t *)out + layer * layer_bytes, kvpool_block(pool, layer, page, 0),
+               layer_bytes);
+    return true;
+}
+
+void *kvpool_fill(struct kvpool *pool, size_t layer, int32_t page)
+{
+    ASSERT(is_page(pool, page) && pool->references[page] > 0);
+    if (!pool->device)
+        return kvpool_block(pool, layer, page, 0);
+    return pool->staging + layer * pool->block_bytes * pool->shape.n_kv_heads;
+}
+
+bool kvpool_filled(struct kvpool *pool, int32_t page)
+{
+    return !pool->device || engine_device_write_page(pool->device, page, pool->staging);
 }
 
 size_t kvpool_free_pages(const struct kvpool *pool)
@@ -227,6 +286,7 @@ size_t kvpool_bytes(const struct kvpool *pool)
 void *kvpool_block(const struct kvpool *pool, size_t layer, int32_t page, size_t kv_head)
 {
     const struct kvpool_shape *s = &pool->shape;
+    ASSERT(!pool->device);
     return pool->base +
            ((layer * s->n_pages + (size_t)page) * s->n_kv_heads + kv_head) * pool->block_bytes;
 }

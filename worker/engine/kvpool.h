@@ -12,6 +12,10 @@
  * when nobody holds it and it is not cached. Cached and held by nobody it is idle: its content
  * stays, and it can be held again. Which page is taken never shows in a result.
  *
+ * With a device the pages are in its memory, in an order of its own, and only what stands here
+ * of pages as a whole can be done with them. What fails there is said by the device
+ * (engine_device.h).
+ *
  * A pure state machine; thread: the engine's.
  */
 #ifndef SHEAF_KVPOOL_H
@@ -24,6 +28,7 @@
 #include "base/err.h"
 #include "kernels.h"
 
+struct engine_device;
 struct kvpool;
 struct model_config;
 struct pool;
@@ -45,6 +50,9 @@ struct kvpool_shape kvpool_shape_of(const struct model_config *c, enum kv_type t
 size_t kvpool_page_bytes(const struct kvpool_shape *shape);
 
 int kvpool_open(const struct kvpool_shape *shape, struct kvpool **out, struct err *e);
+/* A pool of a device's pages, which is borrowed. */
+int kvpool_open_device(const struct kvpool_shape *shape, struct engine_device *device,
+                       struct kvpool **out, struct err *e);
 void kvpool_close(struct kvpool *pool);
 /* From now on pages are copied by all of these threads, borrowed; they are the caller's to run,
  * as in pool_run. Memory that nobody has touched yet is what makes a copy slow. */
@@ -66,11 +74,20 @@ void kvpool_copy_page(struct kvpool *pool, int32_t to, int32_t from);
 void kvpool_move_token(struct kvpool *pool, int32_t to, size_t to_slot, int32_t from,
                        size_t from_slot);
 
+/* A page's bytes [kvpool_page_bytes], layer after layer, for those who keep them elsewhere.
+ * False: the device failed. */
+bool kvpool_read_page(const struct kvpool *pool, int32_t page, void *out);
+/* Where a layer's part of a held page is to be written from outside; what is there is the
+ * page's after kvpool_filled, which is called before the next page is begun. */
+void *kvpool_fill(struct kvpool *pool, size_t layer, int32_t page);
+bool kvpool_filled(struct kvpool *pool, int32_t page);
+
 size_t kvpool_free_pages(const struct kvpool *pool);
 size_t kvpool_idle_pages(const struct kvpool *pool);
 size_t kvpool_pages(const struct kvpool *pool);
 size_t kvpool_bytes(const struct kvpool *pool);
 
+/* Of a pool without a device. */
 void *kvpool_block(const struct kvpool *pool, size_t layer, int32_t page, size_t kv_head);
 
 /* Walks the free list, the counts and the marks; false when they disagree. */

@@ -21,6 +21,7 @@ struct slice {
  * vectors and to note slices, which all threads then pack.
  */
 struct packer {
+    bool vectors_only;
     uint8_t *data;
     size_t used;
     float *floats;
@@ -54,6 +55,10 @@ static void note_slices(struct packer *p, const struct tensor *t, const struct w
 
 static int pack_matrix(struct packer *p, const struct tensor *t, struct weight *w)
 {
+    if (p->vectors_only) {
+        *w = (struct weight){.type = t->type, .n_rows = t->n_rows, .n_cols = t->n_cols};
+        return 0;
+    }
     const size_t bytes = weight_packed_bytes(t->type, t->n_rows, t->n_cols);
     if (bytes == 0)
         return ERR_SET(p->e, ERR_UNSUPPORTED, "a %s matrix of %zu x %zu cannot be packed",
@@ -133,10 +138,11 @@ static void pack_slice(void *ctx, size_t item, size_t thread)
 static int take_memory(const struct packer *sizes, struct weights *w, struct packer *out,
                        struct err *e)
 {
-    TRY(memory_take(sizes->used, "packed weights", &w->block, e));
+    if (sizes->used > 0)
+        TRY(memory_take(sizes->used, "packed weights", &w->block, e));
     w->block_bytes = sizes->used;
     w->floats = aligned_alloc(KERNELS_ALIGN, sizes->floats_used * sizeof(float));
-    out->slices = calloc(sizes->n_slices, sizeof out->slices[0]);
+    out->slices = calloc(sizes->n_slices + 1, sizeof out->slices[0]);
     if (!w->floats || !out->slices)
         return ERR_SET(e, ERR_NOMEM, "no memory for the model's vectors");
     memset(w->floats, 0, sizes->floats_used * sizeof(float));
@@ -145,11 +151,13 @@ static int take_memory(const struct packer *sizes, struct weights *w, struct pac
     return 0;
 }
 
-int weights_open(const struct model *m, struct pool *threads, struct weights *w, struct err *e)
+/* threads NULL: the vectors alone. */
+static int open_weights(const struct model *m, struct pool *threads, struct weights *w,
+                        struct err *e)
 {
     *w = (struct weights){0};
     int rc = 0;
-    struct packer sizes = {.e = e}, filler = {.e = e};
+    struct packer sizes = {.vectors_only = !threads, .e = e}, filler = sizes;
     w->layers = calloc(m->config.n_layers, sizeof w->layers[0]);
     if (!w->layers)
         return ERR_SET(e, ERR_NOMEM, "no memory for %zu layers", m->config.n_layers);
@@ -158,12 +166,24 @@ int weights_open(const struct model *m, struct pool *threads, struct weights *w,
     TRY_OUT(rc, pack_all(&filler, w, m));
     ASSERT(filler.used == sizes.used && filler.floats_used == sizes.floats_used);
     ASSERT(filler.n_slices == sizes.n_slices);
-    pool_run(threads, pack_slice, filler.slices, filler.n_slices);
+    if (filler.n_slices > 0)
+        pool_run(threads, pack_slice, filler.slices, filler.n_slices);
 out:
     free(filler.slices);
     if (rc != 0)
         weights_close(w);
     return rc;
+}
+
+int weights_open(const struct model *m, struct pool *threads, struct weights *w, struct err *e)
+{
+    ASSERT(threads);
+    return open_weights(m, threads, w, e);
+}
+
+int weights_open_vectors(const struct model *m, struct weights *w, struct err *e)
+{
+    return open_weights(m, NULL, w, e);
 }
 
 void weights_close(struct weights *w)

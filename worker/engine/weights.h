@@ -39,6 +39,9 @@ struct weights {
 
 /* Packs on all threads. */
 int weights_open(const struct model *m, struct pool *threads, struct weights *w, struct err *e);
+/* The vectors alone, for a device that takes the matrices as they are stored: of those nothing
+ * is here but their shapes. */
+int weights_open_vectors(const struct model *m, struct weights *w, struct err *e);
 void weights_close(struct weights *w);
 
 /* Panels [begin, end) as a matrix of their own. */

@@ -1,0 +1,78 @@
+/* What comes back from the device, and what is done with whole pages. Staged in pinned memory:
+ * the caller's own need not be. */
+#include <string.h>
+
+#include "device_int.cuh"
+
+extern "C" {
+#include "base/check.h"
+}
+
+static const char *const STEP_FAILED = "the step failed";
+static const char *const PAGE_FAILED = "a KV page cannot be moved";
+
+static int read_row(device *d, const float *from, size_t n, float *out, struct err *e)
+{
+    copy_to_host(d->stream, d->row, from, n * sizeof(float));
+    d->counters.copies++;
+    TRY(device_settle(d, STEP_FAILED, e));
+    memcpy(out, d->row, n * sizeof(float));
+    return 0;
+}
+
+int device_read_logits(device *d, size_t logits_row, float *out, struct err *e)
+{
+    const size_t n = d->model.n_vocab;
+    ASSERT(logits_row < d->n_logits);
+    return read_row(d, d->b.logits + logits_row * n, n, out, e);
+}
+
+int device_read_hidden(device *d, size_t logits_row, float *out, struct err *e)
+{
+    const size_t n = d->model.dim;
+    ASSERT(logits_row < d->n_logits);
+    return read_row(d, d->b.last_f32 + logits_row * n, n, out, e);
+}
+
+int device_read_best(device *d, int32_t *out, struct err *e)
+{
+    TRY(device_settle(d, STEP_FAILED, e));
+    memcpy(out, d->best, d->n_logits * sizeof out[0]);
+    return 0;
+}
+
+int device_wait(device *d, struct err *e)
+{
+    return device_settle(d, STEP_FAILED, e);
+}
+
+/* ------------------------------------------------------------------ pages */
+
+int device_copy_page(device *d, int32_t to, int32_t from, struct err *e)
+{
+    copy_page(d->stream, d->kv, to, from);
+    return device_failure(PAGE_FAILED, e);
+}
+
+int device_move_token(device *d, int32_t to, size_t to_slot, int32_t from, size_t from_slot,
+                      struct err *e)
+{
+    move_token(d->stream, d->kv, to, (int)to_slot, from, (int)from_slot);
+    return device_failure(PAGE_FAILED, e);
+}
+
+/* The kernel writes to pinned memory itself: there is no copy after it. */
+int device_read_page(device *d, int32_t page, void *out, struct err *e)
+{
+    gather_page(d->stream, d->kv, page, d->page);
+    TRY(device_settle(d, PAGE_FAILED, e));
+    memcpy(out, d->page, d->plan.page);
+    return 0;
+}
+
+int device_write_page(device *d, int32_t page, const void *in, struct err *e)
+{
+    memcpy(d->page, in, d->plan.page);
+    scatter_page(d->stream, d->kv, page, d->page);
+    return device_settle(d, PAGE_FAILED, e);
+}

@@ -1,0 +1,188 @@
+/* The model's weights in the device's memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device_int.cuh"
+
+/* Stored rows on their way to rows in bfloat16. */
+static const size_t SLICE_BYTES = (size_t)32 << 20;
+
+struct copier {
+    device *d;
+    uint8_t *slice; /* of the device, for the time of copying; or NULL: not wanted yet */
+    struct err *e;
+};
+
+static int copy_floats(copier *c, const float *from, size_t n, const float **out)
+{
+    *out = NULL;
+    if (!from)
+        return 0;
+    void *to = NULL;
+    TRY(device_take(c->d, n * sizeof(float), "a vector", &to, c->e));
+    copy_to_device(c->d->stream, to, from, n * sizeof(float));
+    *out = (const float *)to;
+    return 0;
+}
+
+/* Stored rows of neighbours of one type, side by side. */
+static int copy_blocks(copier *c, const device_tensor *const *tensors, int n, uint8_t **out)
+{
+    size_t bytes = 0, used = 0;
+    void *to = NULL;
+    for (int i = 0; i < n; i++)
+        bytes += tensors[i]->n_rows * quant_row_bytes(tensors[i]->type, tensors[i]->n_cols);
+    TRY(device_take(c->d, bytes, "weights", &to, c->e));
+    for (int i = 0; i < n; i++) {
+        const device_tensor *t = tensors[i];
+        const size_t part = t->n_rows * quant_row_bytes(t->type, t->n_cols);
+        copy_to_device(c->d->stream, (uint8_t *)to + used, t->data, part);
+        used += part;
+    }
+    *out = (uint8_t *)to;
+    return 0;
+}
+
+static int take_slice(copier *c)
+{
+    if (!c->slice)
+        c->slice = (uint8_t *)device_alloc(SLICE_BYTES);
+    if (!c->slice)
+        return ERR_SET(c->e, ERR_NOMEM, "%s: no memory to convert weights in, %zu MiB",
+                       c->d->info.name, SLICE_BYTES >> 20);
+    return 0;
+}
+
+/* A slice is used again as soon as the stream has got past it: copies and kernels are in
+ * order. */
+static int convert_rows(copier *c, const device_tensor *t, bf16 *to)
+{
+    const size_t row_bytes = quant_row_bytes(t->type, t->n_cols);
+    const size_t n_max = SLICE_BYTES / row_bytes;
+    if (t->type == QUANT_BF16) {
+        copy_to_device(c->d->stream, to, t->data, t->n_rows * row_bytes);
+        return 0;
+    }
+    TRY(take_slice(c));
+    if (n_max == 0)
+        return ERR_SET(c->e, ERR_UNSUPPORTED, "a row of %zu weights is longer than %zu MiB",
+                       t->n_cols, SLICE_BYTES >> 20);
+    for (size_t row = 0; row < t->n_rows; row += n_max) {
+        const size_t n = t->n_rows - row < n_max ? t->n_rows - row : n_max;
+        copy_to_device(c->d->stream, c->slice, (const uint8_t *)t->data + row * row_bytes,
+                       n * row_bytes);
+        const matrix stored = {t->type, (int)n, (int)t->n_cols, c->slice, NULL};
+        dequantize(c->d->stream, stored, to + row * t->n_cols);
+    }
+    return 0;
+}
+
+static int copy_rows(copier *c, const device_tensor *const *tensors, int n, bf16 **out)
+{
+    size_t n_elements = 0, used = 0;
+    void *to = NULL;
+    for (int i = 0; i < n; i++)
+        n_elements += tensors[i]->n_rows * tensors[i]->n_cols;
+    TRY(device_take(c->d, n_elements * sizeof(bf16), "weights", &to, c->e));
+    for (int i = 0; i < n; i++) {
+        TRY(convert_rows(c, tensors[i], (bf16 *)to + used));
+        used += tensors[i]->n_rows * tensors[i]->n_cols;
+    }
+    *out = (bf16 *)to;
+    return 0;
+}
+
+/* Neighbours of one type as one matrix. */
+static int copy_matrix(copier *c, const device_tensor *const *tensors, int n, matrix *out)
+{
+    size_t n_rows = 0;
+    for (int i = 0; i < n; i++)
+        n_rows += tensors[i]->n_rows;
+    *out = {tensors[0]->type, (int)n_rows, (int)tensors[0]->n_cols, NULL, NULL};
+    if (keeps_blocks(out->type)) {
+        uint8_t *blocks = NULL;
+        TRY(copy_blocks(c, tensors, n, &blocks));
+        out->blocks = blocks;
+        return 0;
+    }
+    bf16 *rows = NULL;
+    TRY(copy_rows(c, tensors, n, &rows));
+    out->rows = rows;
+    return 0;
+}
+
+static int copy_fused(copier *c, const device_tensor *const *tensors, int n, const float *bias,
+                      fused *out)
+{
+    *out = {};
+    for (int i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && tensors[end]->type == tensors[i]->type; end++)
+            ;
+        matrix *part = &out->parts[out->n_parts];
+        TRY(copy_matrix(c, tensors + i, end - i, part));
+        out->columns[out->n_parts++] = out->n_rows;
+        out->n_rows += part->n_rows;
+    }
+    return copy_floats(c, bias, (size_t)out->n_rows, &out->bias);
+}
+
+static int copy_layer(copier *c, const device_layer *l, layer *out)
+{
+    const device_model *m = &c->d->model;
+    TRY(copy_floats(c, l->attn_norm, m->dim, &out->attn_norm));
+    TRY(copy_floats(c, l->ffn_norm, m->dim, &out->ffn_norm));
+    TRY(copy_floats(c, l->q_norm, m->head_dim, &out->q_norm));
+    TRY(copy_floats(c, l->k_norm, m->head_dim, &out->k_norm));
+    const device_tensor *const qkv[] = {&l->q, &l->k, &l->v};
+    const device_tensor *const gate_up[] = {&l->gate, &l->up};
+    const device_tensor *const attention_out[] = {&l->out};
+    const device_tensor *const down[] = {&l->down};
+    TRY(copy_fused(c, qkv, 3, l->qkv_bias, &out->qkv));
+    TRY(copy_fused(c, attention_out, 1, l->out_bias, &out->out));
+    TRY(copy_fused(c, gate_up, 2, NULL, &out->gate_up));
+    return copy_fused(c, down, 1, NULL, &out->down);
+}
+
+/* The embedding keeps its stored rows whatever their type: they are looked up exactly. Tied, it
+ * is the output's matrix too, with rows in bfloat16 beside the blocks where products need them.
+ */
+static int copy_embedding(copier *c, const device_model *m)
+{
+    device *d = c->d;
+    const device_tensor *const embedding[] = {&m->embedding};
+    const device_tensor *const output[] = {&m->output};
+    const bool is_tied = m->embedding.data == m->output.data;
+    TRY(copy_matrix(c, output, 1, &d->output));
+    d->embedding = {m->embedding.type, (int)m->embedding.n_rows, (int)m->embedding.n_cols,
+                    is_tied ? d->output.blocks : NULL, NULL};
+    if (d->embedding.blocks)
+        return 0;
+    uint8_t *blocks = NULL;
+    TRY(copy_blocks(c, embedding, 1, &blocks));
+    d->embedding.blocks = blocks;
+    return 0;
+}
+
+static int copy_all(copier *c, const device_model *m)
+{
+    device *d = c->d;
+    d->layers = (layer *)calloc(m->n_layers, sizeof d->layers[0]);
+    if (!d->layers)
+        return ERR_SET(c->e, ERR_NOMEM, "no memory for %zu layers", m->n_layers);
+    for (size_t i = 0; i < m->n_layers; i++)
+        TRY(copy_layer(c, &m->layers[i], &d->layers[i]));
+    const float *norm = NULL;
+    TRY(copy_floats(c, m->output_norm, m->dim, &norm));
+    d->output_norm = norm;
+    return copy_embedding(c, m);
+}
+
+int device_copy_weights(device *d, const device_model *m, struct err *e)
+{
+    copier c = {d, NULL, e};
+    int rc = copy_all(&c, m);
+    const int settled = device_settle(d, "the weights cannot be copied", e);
+    if (c.slice)
+        device_free(c.slice);
+    return rc != 0 ? rc : settled;
+}

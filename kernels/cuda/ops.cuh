@@ -1,0 +1,147 @@
+/*
+ * The operations of the CUDA backend: each launches kernels on a stream and returns. One .cu
+ * file per family; pointers are the device's unless said otherwise. Shapes are in the letters
+ * of kernels.h: T rows, D width, H heads, KVH KV heads, HD head dim, F inner width, V
+ * vocabulary.
+ *
+ * Each op has a plain twin in tests/twins that computes it in double from the same inputs.
+ * Errors of a launch are seen by the caller (port.cuh: last_error).
+ */
+#ifndef SHEAF_CUDA_OPS_CUH
+#define SHEAF_CUDA_OPS_CUH
+
+#include "port.cuh"
+
+extern "C" {
+#include "device.h"
+}
+
+/* A matrix of N outputs and K inputs: the file's blocks as they are, and (or) bfloat16 rows.
+ * At least one of the two is there. */
+struct matrix {
+    enum quant_type type;
+    int n_rows, n_cols;    /* N, K */
+    const uint8_t *blocks; /* rows quant_row_bytes(type, K) apart, 16-byte aligned; or NULL */
+    const bf16 *rows;      /* [N, K] or NULL */
+};
+
+/* Keys and values: [L][P][KVH][2][32][HD] of the type. */
+struct kv_memory {
+    enum kv_type type; /* KV_F32 or KV_BF16 */
+    void *data;
+    int n_layers, n_pages, n_kv_heads, head_dim;
+};
+
+/* ---- rows.cu */
+
+/* x[t] = the embedding's row tokens[t], dequantised exactly. */
+void embed(stream_t s, const matrix &embedding, const int32_t *tokens, int n_rows, float *x);
+
+/* For i < n_rows, with r = rows ? rows[i] : i: y[i] = x[r] * rsqrt(mean(x[r]^2) + eps) * w,
+ * rounded to bfloat16; y32, unless NULL, has it unrounded. */
+void rmsnorm(stream_t s, const float *x, const int32_t *rows, const float *w, float eps,
+             int n_rows, int dim, bf16 *y, float *y32);
+
+/* inner = silu(gate) * up; gate_up: [T, 2 F], gate first. */
+void silu_mul(stream_t s, const bf16 *gate_up, int n_rows, int ffn_dim, bf16 *inner);
+
+/* best[i] = index of the greatest of logits[i], the lowest among equals; NaN never wins, and a
+ * row of nothing else gives 0. scratch lets several blocks share a row while rows are few, with
+ * the same result; NULL: a block each. */
+void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *best,
+            void *scratch = NULL);
+size_t argmax_scratch_bytes(void); /* whatever the shape */
+
+/* ---- heads.cu */
+
+struct heads_args {
+    const float *qkv; /* [T, (H + 2 KVH) * HD] products, bias added */
+    int n_rows, n_heads, n_kv_heads, head_dim, n_rot;
+    enum rope_pairing pairing;
+    const float *cos_sin;         /* [T, n_rot / 2, 2] */
+    const float *q_norm, *k_norm; /* [HD] or NULL: RMS norm of each head before it is rotated */
+    float eps;
+    const int32_t *kv_slots; /* [T] page * 32 + slot */
+    int layer;
+    kv_memory kv;
+    bf16 *q; /* [T, H * HD] out */
+};
+/* Norms and rotates queries and keys, writes keys and values to their pages. */
+void split_heads(stream_t s, const heads_args &a);
+
+/* ---- attend.cu */
+
+struct attend_args {
+    const bf16 *q; /* [T, H * HD], rotated */
+    int n_heads, n_kv_heads, head_dim;
+    float scale;
+    kv_memory kv;
+    int layer;
+    /* struct device_step's, on the device; counts are the host's */
+    const device_attend_row *rows;
+    const device_span *spans;
+    const device_block *blocks;
+    const device_branch *branches;
+    const int32_t *pages, *slots;
+    int n_blocks, n_attend_rows;
+    int block_queries_max; /* (row, query head) pairs of a block and KV head at most */
+    int n_pages_max;       /* that any row sees keys of */
+    bool exact;
+    bf16 *mixed; /* [T, H * HD] out */
+    /* Of the device: what a thread block may have of shared memory (0: the least of all
+     * devices), and for the mode that is not exact its processors and scratch memory, which may
+     * be too small for a step (attend_scratch_bytes) or NULL. */
+    size_t shared_bytes_max;
+    int n_processors;
+    float *scratch;
+    size_t scratch_bytes;
+    /* Keys of all blocks' spans, and keys that all rows see (count.cuh: attend_keys): what it
+     * costs, and how keys are split. */
+    uint64_t keys_read, row_keys;
+};
+void attend(stream_t s, const attend_args &a);
+/* Rows of a block that fill the largest tile: what a plan should aim at for rows that share
+ * pages. */
+int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_bytes_max);
+/* Enough for the splits of any step on a device. */
+size_t attend_scratch_bytes(int head_dim, int n_processors);
+
+/* ---- pages.cu */
+
+void copy_page(stream_t s, const kv_memory &kv, int to, int from);
+void move_token(stream_t s, const kv_memory &kv, int to, int to_slot, int from, int from_slot);
+/* A page of all layers to or from one run of memory, [L][KVH][2][32][HD], 16-byte aligned: the
+ * device's, or pinned memory of the host. */
+void gather_page(stream_t s, const kv_memory &kv, int page, void *out);
+void scatter_page(stream_t s, const kv_memory &kv, int page, const void *in);
+
+/* ---- products.cu */
+
+enum product_out { PRODUCT_F32, PRODUCT_F32_ADD, PRODUCT_BF16 };
+
+/* Plans, workspace and scratch of the products of one device. */
+struct products;
+
+struct products_options {
+    bool exact;
+    int n_rows_max;
+    size_t scratch_bytes; /* for a matrix that is dequantised on its way; 0: none ever is */
+};
+/* 0, or an error with its sentence. */
+int products_open(const products_options &o, products **out, struct err *e);
+void products_close(products *p);
+/* y[t, n] (=|+=) sum over k of x[t, k] * w[n, k], and bias[n] where there is one; rows of y are
+ * y_stride elements apart. */
+int product(products *p, stream_t s, const matrix &w, const bf16 *x, int n_rows,
+            const float *bias, product_out kind, void *y, int y_stride, struct err *e);
+/* rows = the matrix's values in bfloat16, rounded to nearest even. */
+void dequantize(stream_t s, const matrix &w, bf16 *rows);
+
+/* ---- peaks.cu: a slot of struct device_backend */
+
+int measure_peaks(size_t ordinal, const device_peak_sizes *sizes, device_peaks *out,
+                  struct err *e);
+
+/* ---- counting: every launcher above says what its op costs by count_op() of count.cuh */
+
+#endif

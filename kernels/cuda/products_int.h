@@ -1,0 +1,62 @@
+/*
+ * What the files of the products share: the ways to compute one, and who chooses.
+ *
+ *     products.cu      products_open .. product(): takes the matrix and the way together
+ *     product_way.cu   which way for how many rows
+ *     few_rows.cu      own kernels, which read stored blocks or bfloat16 rows
+ *     dequantize.cu    stored blocks to bfloat16 rows
+ *     lt.h             cuBLASLt (lt_cuda.cu) or its host twin (lt_emu.cpp)
+ */
+#ifndef SHEAF_CUDA_PRODUCTS_INT_H
+#define SHEAF_CUDA_PRODUCTS_INT_H
+
+#include "ops.cuh"
+
+enum product_way {
+    WAY_OWN_BLOCKS,  /* own kernel on the stored blocks: Q4_0, Q4_1, Q8_0 */
+    WAY_OWN_ROWS,    /* own kernel on bfloat16 rows */
+    WAY_OWN_SCRATCH, /* dequantised into scratch, then the own kernel */
+    WAY_LT_ROWS,     /* cuBLASLt on bfloat16 rows */
+    WAY_LT_SCRATCH,  /* dequantised into scratch, then cuBLASLt */
+    WAY_NONE
+};
+
+/* All that the choice depends on. */
+struct product_case {
+    quant_type type;
+    bool has_blocks, has_rows, has_scratch;
+    bool bias_to_bf16; /* a float32 bias under a bfloat16 result: cuBLASLt takes none */
+    bool exact;
+    int n_rows; /* T */
+};
+/* WAY_NONE: there is none (a type without a kernel of its own, and no scratch). */
+product_way product_way_of(const product_case &c);
+
+/* For tests: every product takes this way, and fails where it cannot; WAY_NONE: as chosen. */
+void products_force(products *p, product_way way);
+
+/* y (=|+=) x w^T + bias on device memory: x is [T, K], packed; see ops.cuh: product. */
+struct product_args {
+    const uint8_t *w; /* N stored rows, quant_row_bytes(type, K) apart; 16-byte aligned */
+    int n_outputs, n_inputs;
+    const bf16 *x; /* 16-byte aligned */
+    int n_rows;
+    const float *bias; /* [N] or NULL */
+    product_out kind;
+    void *y;
+    int64_t y_stride;
+};
+
+/* Says what the product costs (count.cuh); row_bytes: of a row of w. */
+void count_product(const product_args &a, uint64_t row_bytes);
+
+bool few_rows_takes(quant_type type);
+/* Any number of rows; fast for few. An output's bits depend on its row of x, its row of w and
+ * on N and K alone: neither on T nor on where the row stands. */
+void few_rows_multiply(stream_t s, quant_type type, const product_args &a);
+
+/* The part of the matrix that starts at w: n_rows rows of n_cols. */
+void dequantize_rows(stream_t s, quant_type type, const uint8_t *w, int n_rows, int n_cols,
+                     bf16 *rows);
+
+#endif

@@ -1,0 +1,224 @@
+/*
+ * A device that runs the forward pass in place of the kernel table: weights, KV pages and
+ * activations live in its memory, a step's rows go over in one copy and logits come back.
+ *
+ * The engine's pool, prefix tree and scheduler stay on the host: a device knows pages by their
+ * numbers only. A backend is a module, sheaf-NAME.so, which is loaded when it is asked for
+ * (device_open); the program itself knows nothing of CUDA. sheaf-cuda-emu.so is the same source
+ * built for the host, for tests.
+ *
+ * Arithmetic: products take bfloat16 inputs and bfloat16 (or stored, quantised) weights and add
+ * up in float32; the residual stream is float32; keys and values have the pool's type. Sums are
+ * in an order of the device's own, so tokens may differ from the CPU's where two logits are
+ * nearly the same. With `exact`, a row's bits do not depend on the rows beside it: one way to
+ * compute each product whatever the number of rows, and no cut of a row's keys that depends on
+ * anything but their positions. Without it the fastest way for the number of rows is taken.
+ *
+ * Thread: the engine's; steps are computed in the order in which they were given.
+ */
+#ifndef SHEAF_DEVICE_H
+#define SHEAF_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kernels.h"
+#include "quant.h"
+
+enum { DEVICE_ABI = 1 }; /* of the structs below; a module of another one is refused */
+
+/* ------------------------------------------------------------------ the model */
+
+/* Stored rows in the file's type, on the host; data NULL: there is none. */
+struct device_tensor {
+    enum quant_type type;
+    size_t n_rows, n_cols;
+    const void *data;
+};
+
+struct device_layer {
+    const float *attn_norm, *ffn_norm; /* [D] */
+    const float *q_norm, *k_norm;      /* [HD] or NULL */
+    const float *qkv_bias, *out_bias;  /* [(H + 2 KVH) * HD], [D]; or NULL */
+    struct device_tensor q, k, v, out, gate, up, down;
+};
+
+/* Borrowed during device_open only. */
+struct device_model {
+    size_t n_layers, dim, n_heads, n_kv_heads, head_dim, ffn_dim, n_vocab, n_rot;
+    float rms_eps;
+    enum rope_pairing rope_pairing;
+    const struct device_layer *layers; /* [L] */
+    const float *output_norm;          /* [D] */
+    struct device_tensor embedding;    /* [V, D] */
+    struct device_tensor output;       /* [V, D]; the embedding's data again when tied */
+};
+
+struct device_options {
+    size_t ordinal; /* which device of the machine */
+    /* Of the KV pool: as many of n_pages as there is memory for, but n_pages_min at least. */
+    size_t n_pages, n_pages_min;
+    enum kv_type kv_type; /* KV_F32 or KV_BF16 */
+    /* Of a step. */
+    size_t n_rows_max;
+    size_t n_logits_max;
+    size_t n_page_refs_max; /* struct device_step's pages */
+    size_t n_slots_max;     /* struct device_step's slots */
+    bool exact;
+};
+
+/* ------------------------------------------------------------------ a step */
+
+/*
+ * Attention as the engine plans it (engine/forward_int.h): rows in the order of their page
+ * lists; a block's rows go over its spans, parents first, every row's state being carried on.
+ * A row sees the keys of positions 0..position.
+ */
+struct device_attend_row {
+    int32_t row; /* of the step */
+    int32_t position;
+    int32_t branch; /* index of the step's branches, or -1: a position's slot is the position */
+};
+
+struct device_span {
+    int32_t first_row, n_rows; /* of the block */
+    int32_t first_page;        /* position / 32 of the first key */
+    int32_t n_keys;            /* from there on that some row sees */
+    int32_t pages;             /* index of the step's pages: one each 32 keys */
+};
+
+struct device_block {
+    int32_t first_row, n_rows;
+    int32_t first_span, n_spans;
+};
+
+/* A path of a draft whose slots are not its positions: the key of position first_position + i
+ * is in slot slots[first_slot + i] of the row's sequence, whose page numbers stand at pages. */
+struct device_branch {
+    int32_t first_position, n_positions;
+    int32_t first_slot; /* index of the step's slots */
+    int32_t pages;      /* index of the step's pages: the sequence's, from its first on */
+};
+
+struct device_step {
+    size_t n_rows;
+    const int32_t *tokens;   /* [n_rows] */
+    const float *cos_sin;    /* [n_rows, n_rot / 2, 2] */
+    const int32_t *kv_slots; /* [n_rows] page * 32 + slot where its key and value go */
+
+    size_t n_attend_rows, n_spans, n_blocks, n_branches, n_pages, n_slots;
+    const struct device_attend_row *attend_rows;
+    const struct device_span *spans;
+    const struct device_block *blocks;
+    const struct device_branch *branches;
+    const int32_t *pages;
+    const int32_t *slots;
+
+    size_t n_logits;
+    const int32_t *logits_rows; /* [n_logits] rows of the step */
+    const uint8_t *is_greedy;   /* [n_logits] wants the place of the greatest logit only */
+
+    /* All of them, but when time is measured; modulo L. 0: the head alone, of the rows of the
+     * step before. */
+    size_t first_layer, n_layers;
+    bool has_head;
+};
+
+/* Families of operations, one for each kind of kernel (cuda/ops.cuh). */
+enum device_family {
+    DEVICE_EMBED,
+    DEVICE_NORM,
+    DEVICE_SILU,
+    DEVICE_ARGMAX,
+    DEVICE_HEADS, /* queries and keys rotated, keys and values written */
+    DEVICE_ATTEND,
+    DEVICE_PAGES,
+    DEVICE_PRODUCT,
+    DEVICE_DEQUANTIZE, /* of a whole matrix, before its product */
+    DEVICE_N_FAMILIES
+};
+
+/* bytes: of device memory that an operation needs, every byte of its inputs and outputs once,
+ * however often caches are asked for it; attention: once for each block that reads it. */
+struct device_cost {
+    uint64_t launches, bytes_read, bytes_written, flops;
+};
+
+/* What steps have cost since device_open, as the source counts it. */
+struct device_counters {
+    uint64_t steps, copies;
+    struct device_cost of[DEVICE_N_FAMILIES];
+};
+
+struct device_info {
+    char name[96];          /* "NVIDIA H200", "cuda-emu" */
+    char arithmetic[16];    /* part of the names of KV files: "sm90-bf16", "sm90-exact" */
+    int compute_capability; /* 90 */
+    size_t memory_bytes, free_bytes;
+    /* Once it is open: what it took, and the pages of its KV pool. */
+    size_t weights_bytes, kv_bytes, activations_bytes;
+    size_t n_pages;
+    size_t block_rows; /* of a step's blocks at most, as its attention likes them best */
+};
+
+/* What a device can do at most, measured: the yardstick of its speeds. */
+struct device_peaks {
+    double copy;    /* bytes a second, read and written both counted */
+    double product; /* bfloat16 operations a second; an addition and a multiplication are two */
+};
+
+struct device_peak_sizes {
+    size_t copy_bytes;   /* many times the cache; twice as much memory is taken */
+    size_t product_side; /* of a square matrix, a multiple of 32 */
+    int64_t us;          /* that each measurement goes on for at least */
+};
+
+/* ------------------------------------------------------------------ the backend */
+
+struct device;
+
+/* Every call that fails leaves the device as good as closed: close is all that is left. */
+struct device_backend {
+    int abi; /* DEVICE_ABI */
+    /* Copies the weights. ERR_UNSUPPORTED with a sentence for a person: no driver, no such
+     * device, too old; ERR_NOMEM with what is needed and what there is. */
+    int (*open)(const struct device_options *o, const struct device_model *m,
+                struct device **out, struct err *e);
+    void (*close)(struct device *d);
+    void (*info)(const struct device *d, struct device_info *out);
+    void (*counters)(const struct device *d, struct device_counters *out);
+
+    int (*step)(struct device *d, const struct device_step *s, struct err *e);
+    /* Of the last step; logits of rows that are not greedy. Wait for what they read. */
+    int (*read_logits)(struct device *d, size_t logits_row, float *out, struct err *e);
+    int (*read_best)(struct device *d, int32_t *out /* [n_logits] */, struct err *e);
+    int (*read_hidden)(struct device *d, size_t logits_row, float *out, struct err *e);
+    int (*wait)(struct device *d, struct err *e);
+
+    /* Pages hold [L][KVH][key, value][32][HD] in the pool's type when they are read or written;
+     * a page is L * KVH * 2 * 32 * HD elements. */
+    int (*copy_page)(struct device *d, int32_t to, int32_t from, struct err *e);
+    int (*move_token)(struct device *d, int32_t to, size_t to_slot, int32_t from,
+                      size_t from_slot, struct err *e);
+    int (*read_page)(struct device *d, int32_t page, void *out, struct err *e);
+    int (*write_page)(struct device *d, int32_t page, const void *in, struct err *e);
+
+    /* Of a device that nothing else uses meanwhile; needs none to be open. */
+    int (*peaks)(size_t ordinal, const struct device_peak_sizes *sizes,
+                 struct device_peaks *out, struct err *e);
+};
+
+/* The symbol of a module that gives its backend. */
+#define DEVICE_SYMBOL "sheaf_device_backend"
+typedef const struct device_backend *device_backend_fn(void);
+
+/*
+ * Loads sheaf-NAME.so from the program's folder or its ../lib/sheaf; once per process. NAME is
+ * "cuda" or "cuda-emu". ERR_UNSUPPORTED with a sentence when there is none or it cannot be
+ * loaded (a library that it needs is missing).
+ */
+int device_load(const char *name, const struct device_backend **out, struct err *e);
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * On a device that computes exactly the levers never change an answer either: against one plain
+ * run on the same device, one sequence at a time, without a cache. Tokens and text are compared
+ * byte for byte; each lever must be seen to have worked. That the CPU answers otherwise shows
+ * that it was the device which answered.
+ *
+ * The emulation is slow: two levers of one model (a sanitizer looks at one); all of all with
+ * SHEAF_DEVICE_FULL.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "golden.h"
+#include "levers.h"
+
+static const char *const models[] = {"tiny-llama-q4_1.gguf", "tiny-qwen3-q8_0.gguf",
+                                     "tiny-qwen2-q8_0.gguf", "tiny-llama-mix.gguf"};
+
+static bool is_full(void)
+{
+    return getenv("SHEAF_DEVICE_FULL") != NULL;
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { N_SMALL = 1 };
+#else
+enum { N_SMALL = 2 };
+#endif
+
+/* These between them chunk, share, evict, preempt, draft in branches and move tokens. */
+static bool is_in_small_form(const char *lever)
+{
+    if (N_SMALL == 1)
+        return strcmp(lever, "heads and lookup, shared attention, preempted") == 0;
+    return strcmp(lever, "shared attention, evicted and preempted, two threads, shuffled") ==
+               0 ||
+           strcmp(lever, "heads and lookup, shared attention, preempted") == 0;
+}
+
+static void check_model(const char *name, enum kv_type kv)
+{
+    const char *isas[3];
+    const char *isa = isas[golden_isas(isas) - 1]; /* of what drafts */
+    struct model *m = golden_open_tiny(name);
+    struct model *drafting = golden_open_tiny(levers_draft_model(name));
+    struct answers *cpu = levers_answer(m, NULL, isa, NULL, kv, &lever_plain, 42);
+    struct answers *want = levers_answer(m, NULL, isa, "cuda-emu", kv, &lever_plain, 42);
+    assert_true(levers_first_difference(cpu, want) >= 0);
+    size_t n = 0;
+    for (size_t i = 0; i < n_levers; i++) {
+        if (!is_full() && !is_in_small_form(levers[i].name))
+            continue;
+        struct answers *got = levers_answer(m, drafting, isa, "cuda-emu", kv, &levers[i], 42);
+        const int job = levers_first_difference(want, got);
+        if (job >= 0)
+            fail_msg("%s, %s: job %d differs", name, levers[i].name, job);
+        levers_check_signs(&levers[i], got);
+        free(got);
+        n++;
+    }
+    assert_int_equal(n, is_full() ? n_levers : N_SMALL);
+    printf("    %s, KV %s: %zu levers, %d jobs the same\n", name, kv == KV_F32 ? "f32" : "bf16",
+           n, N_JOBS);
+    free(want);
+    free(cpu);
+    model_close(drafting);
+    model_close(m);
+}
+
+static void no_lever_changes_an_answer(void **state)
+{
+    (void)state;
+    const size_t n = is_full() ? sizeof models / sizeof models[0] : 1;
+    for (size_t i = 0; i < n; i++)
+        check_model(models[i], KV_BF16);
+    if (is_full())
+        check_model(models[0], KV_F32);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_lever_changes_an_answer),
+    };
+    return cmocka_run_group_tests_name("levers on a device", tests, NULL, NULL);
+}

@@ -1,0 +1,76 @@
+/* The device of an engine: which one is taken, and what it is told of the engine's sizes. */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "engine/engine_int.h"
+#include "engine/forward_int.h"
+#include "engine/seq.h"
+
+static const char *const device_names[] = {"cpu", "auto", "cuda", "cuda-emu"};
+
+/* *out is one of the constants above. */
+static int find_name(const char *name, const char **out, struct err *e)
+{
+    for (size_t i = 0; i < sizeof device_names / sizeof device_names[0]; i++)
+        if (strcmp(name, device_names[i]) == 0) {
+            *out = device_names[i];
+            return 0;
+        }
+    return ERR_SET(e, ERR_CONFIG, "device=%s is not one of cpu, cuda, auto", name);
+}
+
+size_t engine_page_refs_max(const struct engine_options *o)
+{
+    /* Of a batch at full context, or of what calibration computes at once. */
+    return size_max(o->batch * seq_pages_for(o->context),
+                    seq_pages_for(o->step_tokens + o->draft_tokens + 1));
+}
+
+static int open_module(struct engine *eng, const char *module, const struct kvpool_shape *shape,
+                       struct err *e)
+{
+    const struct engine_options *o = &eng->options;
+    if (o->kv_type == KV_INT8)
+        return ERR_SET(e, ERR_CONFIG,
+                       "kv.type=int8 is the CPU's: a device keeps keys and values as bf16 or "
+                       "f32; take kv.type=bf16, or device=cpu");
+    const size_t n_rows = o->step_tokens + o->draft_tokens;
+    const struct device_options options = {
+        .ordinal = o->device_ordinal,
+        .n_pages = shape->n_pages,
+        .n_pages_min = o->kv_bytes > 0 ? shape->n_pages : 1,
+        .kv_type = o->kv_type,
+        .n_rows_max = n_rows,
+        .n_logits_max = o->batch + o->draft_tokens,
+        .n_page_refs_max = engine_page_refs_max(o),
+        .n_slots_max = o->draft_tokens > 0 ? forward_device_slots_max(n_rows) : 0,
+        .exact = o->device_exact,
+    };
+    TRY(engine_device_open(module, eng->model, &eng->weights, &options, &eng->device, e));
+    eng->device_module = module;
+    return 0;
+}
+
+int engine_open_device(struct engine *eng, struct kvpool_shape *shape, struct err *e)
+{
+    const char *name = NULL;
+    TRY(find_name(eng->options.device ? eng->options.device : "cpu", &name, e));
+    if (strcmp(name, "cpu") == 0)
+        return 0;
+    const bool is_auto = strcmp(name, "auto") == 0;
+    TRY(weights_open_vectors(eng->model, &eng->weights, e));
+    struct err why = {0};
+    const int rc = open_module(eng, is_auto ? "cuda" : name, shape, &why);
+    if (rc == 0) {
+        shape->n_pages = eng->device->info.n_pages;
+        return 0;
+    }
+    weights_close(&eng->weights);
+    if (!is_auto)
+        return ERR_SET_FLAGS(e, why.code, why.flags, "%s", why.text);
+    log_info("device=auto: the CPU computes, because %s", why.text);
+    return 0;
+}

@@ -1,0 +1,284 @@
+/*
+ * The forward pass on a device: the step's plan and the plan of attention as a device takes
+ * them (device.h), and what comes back of it.
+ *
+ * Each sequence's page list goes over once, and spans and branches point into it. A branch is a
+ * list of slots: what it sees is not copied together, as it is for the kernel table, but read
+ * where it is.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "engine/engine_device.h"
+#include "engine/forward_int.h"
+#include "engine/layout.h"
+#include "engine/memory.h"
+
+struct forward_device {
+    int32_t *tokens, *kv_slots;     /* [T] */
+    int32_t *lists;                 /* [T] where the pages of a row's sequence begin */
+    struct device_attend_row *rows; /* [T] */
+    struct device_span *spans;      /* [2 T] */
+    struct device_block *blocks;    /* [T] */
+    struct device_branch *branches; /* [T] */
+    int32_t *pages, *slots;         /* [n_page_refs_max], [n_slots_max] */
+    int32_t *logits_rows, *best;    /* [n_logits_max] */
+    uint8_t *is_greedy;             /* [n_logits_max] */
+    size_t n_pages, n_slots;
+    size_t n_page_refs_max, n_slots_max;
+    bool has_hidden; /* the step's hidden rows are here */
+};
+
+/* ------------------------------------------------------------------ opening */
+
+size_t forward_device_slots_max(size_t n_rows_max)
+{
+    return n_rows_max * DRAFT_NODES_MAX;
+}
+
+static bool take_arrays(struct forward_device *d, size_t n_rows, size_t n_logits)
+{
+    d->tokens = calloc(n_rows, sizeof d->tokens[0]);
+    d->kv_slots = calloc(n_rows, sizeof d->kv_slots[0]);
+    d->lists = calloc(n_rows, sizeof d->lists[0]);
+    d->rows = calloc(n_rows, sizeof d->rows[0]);
+    d->spans = calloc(2 * n_rows, sizeof d->spans[0]);
+    d->blocks = calloc(n_rows, sizeof d->blocks[0]);
+    d->branches = calloc(n_rows, sizeof d->branches[0]);
+    d->pages = calloc(d->n_page_refs_max, sizeof d->pages[0]);
+    d->slots = calloc(d->n_slots_max + 1, sizeof d->slots[0]);
+    d->logits_rows = calloc(n_logits, sizeof d->logits_rows[0]);
+    d->best = calloc(n_logits, sizeof d->best[0]);
+    d->is_greedy = calloc(n_logits, sizeof d->is_greedy[0]);
+    return d->tokens && d->kv_slots && d->lists && d->rows && d->spans && d->blocks &&
+           d->branches && d->pages && d->slots && d->logits_rows && d->best && d->is_greedy;
+}
+
+static void lay_buffers(struct layout *l, struct forward *f)
+{
+    const struct model_config *c = f->config;
+    f->cos_sin = layout_take(l, f->options.n_rows_max * c->n_rot * sizeof(float));
+    f->logits = layout_take(l, f->options.n_logits_max * c->n_vocab * sizeof(float));
+    f->hidden_rows = layout_take(l, f->options.n_logits_max * c->dim * sizeof(float));
+}
+
+int forward_device_open(struct forward *f, struct err *e)
+{
+    const struct forward_options *o = &f->options;
+    struct layout sizes = {0};
+    lay_buffers(&sizes, f);
+    TRY(memory_take(sizes.used, "the results of a device", &f->block, e));
+    f->block_bytes = sizes.used;
+    struct layout filled = {.base = f->block};
+    lay_buffers(&filled, f);
+    struct forward_device *d = f->on_device = calloc(1, sizeof *d);
+    if (!d)
+        return ERR_SET(e, ERR_NOMEM, "no memory for the steps of a device");
+    d->n_page_refs_max = o->n_page_refs_max;
+    d->n_slots_max = o->drafts ? forward_device_slots_max(o->n_rows_max) : 0;
+    if (!take_arrays(d, o->n_rows_max, o->n_logits_max))
+        return ERR_SET(e, ERR_NOMEM, "no memory for the steps of a device");
+    return attention_plan_open(&f->attention, o->n_rows_max, o->drafts ? o->n_rows_max : 0, e);
+}
+
+void forward_device_close(struct forward *f)
+{
+    struct forward_device *d = f->on_device;
+    if (!d)
+        return;
+    attention_plan_close(&f->attention);
+    free(d->tokens);
+    free(d->kv_slots);
+    free(d->lists);
+    free(d->rows);
+    free(d->spans);
+    free(d->blocks);
+    free(d->branches);
+    free(d->pages);
+    free(d->slots);
+    free(d->logits_rows);
+    free(d->best);
+    free(d->is_greedy);
+    free(d);
+}
+
+/* ------------------------------------------------------------------ the step */
+
+/* Of all slots that the segment's rows see or fill; returns where they begin. */
+static int32_t add_pages(struct forward_device *d, const struct step_segment *s)
+{
+    const size_t n = seq_pages_for(s->position + s->n_rows);
+    const size_t first = d->n_pages;
+    ASSERT(n <= s->seq->n_pages && first + n <= d->n_page_refs_max);
+    memcpy(d->pages + first, s->seq->pages, n * sizeof d->pages[0]);
+    d->n_pages += n;
+    return (int32_t)first;
+}
+
+static void fill_segment(struct forward *f, const struct step_segment *s)
+{
+    struct forward_device *d = f->on_device;
+    const int32_t list = add_pages(d, s);
+    for (size_t i = 0; i < s->n_rows; i++) {
+        const size_t row = s->row + i, slot = s->position + i;
+        d->tokens[row] = segment_token(s, i);
+        d->lists[row] = list;
+        d->kv_slots[row] = s->seq->pages[slot / KV_PAGE_TOKENS] * KV_PAGE_TOKENS +
+                           (int32_t)(slot % KV_PAGE_TOKENS);
+        forward_angles(f, segment_position(s, i), f->cos_sin + row * f->config->n_rot);
+    }
+    const size_t first = s->row + s->n_rows - s->n_logits;
+    for (size_t k = 0; k < s->n_logits; k++) {
+        d->logits_rows[s->logits_row + k] = (int32_t)(first + k);
+        d->is_greedy[s->logits_row + k] = s->is_greedy;
+    }
+}
+
+/* The slots of a path from its first node that is not in its place to its last. */
+static void fill_branch(struct forward_device *d, const struct attention_branch *b,
+                        struct device_branch *out)
+{
+    const struct step_segment *s = b->segment;
+    const size_t first_node = segment_root(s) + 1; /* its row */
+    size_t n = 0;
+    int32_t *slots = d->slots + d->n_slots;
+    int node = (int)b->last_node;
+    for (; node != DRAFT_ROOT && !attention_is_in_place(s->draft, (size_t)node);
+         node = s->draft->nodes[node].parent) {
+        ASSERT(d->n_slots + n < d->n_slots_max);
+        slots[n++] = (int32_t)(s->position + first_node + (size_t)node);
+    }
+    for (size_t i = 0; i < n / 2; i++) { /* they were found from the end */
+        const int32_t slot = slots[i];
+        slots[i] = slots[n - 1 - i];
+        slots[n - 1 - i] = slot;
+    }
+    const size_t last = segment_position(s, first_node + b->last_node);
+    *out = (struct device_branch){.first_position = (int32_t)(last + 1 - n),
+                                  .n_positions = (int32_t)n,
+                                  .first_slot = (int32_t)d->n_slots,
+                                  .pages = d->lists[s->row]};
+    d->n_slots += n;
+}
+
+static void fill_attention(struct forward *f)
+{
+    struct forward_device *d = f->on_device;
+    const struct attention_plan *p = &f->attention;
+    for (size_t i = 0; i < p->n_branches; i++)
+        fill_branch(d, &p->branches[i], &d->branches[i]);
+    for (size_t i = 0; i < p->n_rows; i++) {
+        const struct attention_row *r = &p->rows[i];
+        d->rows[i] = (struct device_attend_row){
+            .row = (int32_t)r->row,
+            .position = r->position,
+            .branch = r->branch ? (int32_t)(r->branch - p->branches) : -1};
+    }
+    for (size_t i = 0; i < p->n_blocks; i++) {
+        const struct attention_block *b = &p->blocks[i];
+        d->blocks[i] = (struct device_block){.first_row = (int32_t)b->first_row,
+                                             .n_rows = (int32_t)b->n_rows,
+                                             .first_span = (int32_t)b->first_span,
+                                             .n_spans = (int32_t)b->n_spans};
+        for (size_t k = b->first_span; k < b->first_span + b->n_spans; k++) {
+            const struct attention_span *s = &p->spans[k];
+            const size_t row = p->rows[b->first_row + s->first_row].row;
+            d->spans[k] = (struct device_span){.first_row = (int32_t)s->first_row,
+                                               .n_rows = (int32_t)s->n_rows,
+                                               .first_page = (int32_t)s->first_page,
+                                               .n_keys = (int32_t)s->n_keys,
+                                               .pages = d->lists[row] + (int32_t)s->first_page};
+        }
+    }
+}
+
+static struct device_step step_of(const struct forward *f)
+{
+    const struct forward_device *d = f->on_device;
+    const struct attention_plan *p = &f->attention;
+    return (struct device_step){.n_rows = f->plan->n_rows,
+                                .tokens = d->tokens,
+                                .cos_sin = f->cos_sin,
+                                .kv_slots = d->kv_slots,
+                                .n_attend_rows = p->n_rows,
+                                .n_spans = p->n_spans,
+                                .n_blocks = p->n_blocks,
+                                .n_branches = p->n_branches,
+                                .n_pages = d->n_pages,
+                                .n_slots = d->n_slots,
+                                .attend_rows = d->rows,
+                                .spans = d->spans,
+                                .blocks = d->blocks,
+                                .branches = d->branches,
+                                .pages = d->pages,
+                                .slots = d->slots,
+                                .n_logits = f->plan->n_logits,
+                                .logits_rows = d->logits_rows,
+                                .is_greedy = d->is_greedy};
+}
+
+/* Logits of rows that are not greedy are fetched here, by the engine's thread: the samplers of
+ * all threads read them. */
+static void fetch_results(struct forward *f)
+{
+    struct forward_device *d = f->on_device;
+    bool has_greedy = false;
+    for (size_t i = 0; i < f->plan->n_logits; i++) {
+        has_greedy = has_greedy || d->is_greedy[i];
+        if (!d->is_greedy[i])
+            engine_device_read_logits(f->options.device, i, f->logits + i * f->config->n_vocab);
+    }
+    if (has_greedy)
+        engine_device_read_best(f->options.device, d->best);
+}
+
+void forward_device_run(struct forward *f, size_t first, size_t n_layers, bool has_head)
+{
+    struct forward_device *d = f->on_device;
+    d->n_pages = d->n_slots = 0;
+    d->has_hidden = false;
+    forward_attention_plan(f);
+    for (size_t i = 0; i < f->plan->n_segments; i++)
+        fill_segment(f, &f->plan->segments[i]);
+    fill_attention(f);
+    struct device_step step = step_of(f);
+    step.first_layer = first;
+    step.n_layers = n_layers;
+    step.has_head = has_head;
+    engine_device_step(f->options.device, &step);
+    if (has_head)
+        fetch_results(f);
+}
+
+void forward_device_run_head(struct forward *f)
+{
+    struct device_step step = step_of(f);
+    step.has_head = true;
+    engine_device_step(f->options.device, &step);
+    fetch_results(f);
+}
+
+/* ------------------------------------------------------------------ results */
+
+bool forward_device_is_greedy(const struct forward *f, size_t logits_row)
+{
+    return f->on_device->is_greedy[logits_row];
+}
+
+int32_t forward_device_best(const struct forward *f, size_t logits_row)
+{
+    const int32_t best = f->on_device->best[logits_row];
+    return best >= 0 && (size_t)best < f->config->n_vocab ? best : 0; /* of nothing but NaN */
+}
+
+const float *forward_device_hidden(const struct forward *f, size_t logits_row)
+{
+    struct forward_device *d = f->on_device;
+    const size_t dim = f->config->dim;
+    for (size_t i = 0; !d->has_hidden && i < f->plan->n_logits; i++)
+        engine_device_read_hidden(f->options.device, i, f->hidden_rows + i * dim);
+    d->has_hidden = true;
+    return f->hidden_rows + logits_row * dim;
+}
