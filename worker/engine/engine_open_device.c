@@ -71,7 +71,7 @@ int engine_open_device(struct engine *eng, struct kvpool_shape *shape, struct er
     weights_close(&eng->weights);
     if (!is_auto) /* a device that cannot be used is a wrong setting here, not a broken file */
         return ERR_SET_FLAGS(e, why.code == ERR_UNSUPPORTED ? ERR_CONFIG : why.code, why.flags,
-                             "%s; device=cpu computes without it", why.text);
+                             "%s", why.text);
     log_info("device=auto: the CPU computes, because %s", why.text);
     return 0;
 }
