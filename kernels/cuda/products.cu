@@ -15,7 +15,6 @@ extern "C" {
 }
 
 enum {
-    INPUTS_MULTIPLE = 32,
     SLICE_OUTPUTS_MULTIPLE = 64, /* tiles of both multipliers, and 16 bytes of any result */
     ALIGN_BYTES = 16
 };
@@ -185,11 +184,11 @@ int product(products *p, stream_t s, const matrix &stored, const bf16 *x, int n_
     matrix w = stored;
     if (w.type == QUANT_BF16 && !w.rows)
         w.rows = (const bf16 *)w.blocks; /* the same bytes */
-    if (w.n_cols % INPUTS_MULTIPLE != 0)
+    if (w.n_cols % PRODUCT_INPUTS_MULTIPLE != 0)
         return ERR_SET(e, ERR_UNSUPPORTED,
                        "a matrix of %d inputs cannot be multiplied on the device: their number "
                        "must be a multiple of %d; use the CPU for this model",
-                       w.n_cols, INPUTS_MULTIPLE);
+                       w.n_cols, PRODUCT_INPUTS_MULTIPLE);
     product_args a = {};
     a.n_outputs = w.n_rows;
     a.n_inputs = w.n_cols;

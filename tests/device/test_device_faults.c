@@ -22,6 +22,7 @@
 #include "device.h"
 #include "engine/kvpool.h"
 #include "golden.h"
+#include "model/random_model.h"
 
 enum { N_JOBS = 5, N_OUT = 6, CONTEXT = 128, PROMPT_MAX = 100 };
 
@@ -373,6 +374,29 @@ static void what_a_device_does_not_do_is_said(void **state)
     is_absent = false;
 }
 
+/* The products' inputs are multiples of 32, which three heads of 16 are not. */
+static void a_shape_that_a_device_does_not_take_is_refused_when_it_is_opened(void **state)
+{
+    (void)state;
+    const struct random_shape shape = {"odd", 1, 64, 3, 1, 16, 64, 300, CONTEXT, 1e4, true};
+    char path[64];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/odd.gguf", folder);
+    if (random_model_write(path, &shape, QUANT_F32, RANDOM_SEED, &e) != 0)
+        fail_msg("%s", e.text);
+    struct model *usual = model;
+    if (model_open(path, &model, &e) != 0)
+        fail_msg("%s", e.text);
+    struct engine_options o = options_of("cuda-emu");
+    o.kv_type = KV_BF16;
+    refused(&o, ERR_CONFIG, "take --device cpu");
+    o = options_of("cpu");
+    struct engine *eng = golden_open_engine(model, "ref", ACT_INT8, KV_BF16, &o);
+    engine_close(eng);
+    model_close(model);
+    model = usual;
+}
+
 static void auto_takes_the_cpu_where_there_is_no_device(void **state)
 {
     (void)state;
@@ -411,6 +435,7 @@ int main(void)
         cmocka_unit_test(a_failure_at_any_call_ends_the_step_and_leaves_nothing_bad),
         cmocka_unit_test(files_of_the_cpu_and_of_the_device_do_not_mix),
         cmocka_unit_test(what_a_device_does_not_do_is_said),
+        cmocka_unit_test(a_shape_that_a_device_does_not_take_is_refused_when_it_is_opened),
         cmocka_unit_test(auto_takes_the_cpu_where_there_is_no_device),
     };
     return cmocka_run_group_tests_name("a device that fails", tests, open_all, close_all);
