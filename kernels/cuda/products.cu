@@ -85,13 +85,14 @@ void count_product(const product_args &a, uint64_t row_bytes)
 
 /* ---- one matrix */
 
-/* Outputs that the scratch has room for at once. */
-static int outputs_of_slice(const products *p, int n_inputs)
+/* Outputs that the scratch has room for at once: the whole matrix, or a multiple for slices. */
+static int outputs_of_slice(const products *p, const matrix &w)
 {
-    const size_t row_bytes = (size_t)n_inputs * sizeof(bf16);
+    const size_t row_bytes = (size_t)w.n_cols * sizeof(bf16);
     const size_t fit = p->o.scratch_bytes / row_bytes;
-    const size_t whole = fit / SLICE_OUTPUTS_MULTIPLE * SLICE_OUTPUTS_MULTIPLE;
-    return (int)(whole < INT32_MAX / 2 ? whole : INT32_MAX / 2);
+    if (fit >= (size_t)w.n_rows)
+        return w.n_rows;
+    return (int)(fit / SLICE_OUTPUTS_MULTIPLE * SLICE_OUTPUTS_MULTIPLE);
 }
 
 static int multiply_bf16(products *p, stream_t s, bool is_own, const product_args &a,
@@ -106,7 +107,7 @@ static int multiply_bf16(products *p, stream_t s, bool is_own, const product_arg
 static int multiply_by_scratch(products *p, stream_t s, const matrix &w, bool is_own,
                                product_args a, struct err *e)
 {
-    const int most = outputs_of_slice(p, w.n_cols);
+    const int most = outputs_of_slice(p, w);
     if (most == 0)
         return ERR_SET(e, ERR_LIMIT,
                        "the scratch of %zu bytes holds no %d rows of %d weights in bfloat16",
