@@ -4,7 +4,7 @@
  *
  * The engine's pool, prefix tree and scheduler stay on the host: a device knows pages by their
  * numbers only. A backend is a module, sheaf-NAME.so, which is loaded when it is asked for
- * (device_open); the program itself knows nothing of CUDA. sheaf-cuda-emu.so is the same source
+ * (device_load); the program itself knows nothing of CUDA. sheaf-cuda-emu.so is the same source
  * built for the host, for tests.
  *
  * Arithmetic: products take bfloat16 inputs and bfloat16 (or stored, quantised) weights and add
@@ -45,7 +45,7 @@ struct device_layer {
     struct device_tensor q, k, v, out, gate, up, down;
 };
 
-/* Borrowed during device_open only. */
+/* Borrowed during open only. */
 struct device_model {
     size_t n_layers, dim, n_heads, n_kv_heads, head_dim, ffn_dim, n_vocab, n_rot;
     float rms_eps;
@@ -146,7 +146,7 @@ struct device_cost {
     uint64_t launches, bytes_read, bytes_written, flops;
 };
 
-/* What steps have cost since device_open, as the source counts it. */
+/* What steps have cost since open, as the source counts it. */
 struct device_counters {
     uint64_t steps, copies;
     struct device_cost of[DEVICE_N_FAMILIES];

@@ -55,11 +55,13 @@ static int check_shape(const device_options *o, const device_model *m, struct er
 {
     if (o->kv_type == KV_INT8)
         return ERR_SET(e, ERR_UNSUPPORTED, "a device keeps keys and values as bf16 or f32");
-    if (m->head_dim % 16 != 0 || m->dim % 16 != 0 || m->ffn_dim % 16 != 0)
+    const size_t heads = m->n_heads * m->head_dim, inputs = PRODUCT_INPUTS_MULTIPLE;
+    if (m->head_dim % 16 != 0 || m->dim % inputs != 0 || heads % inputs != 0 ||
+        m->ffn_dim % inputs != 0)
         return ERR_SET(e, ERR_UNSUPPORTED,
-                       "the device computes with widths that are multiples of 16; this model "
-                       "has %zu, heads of %zu and an inner width of %zu: take --device cpu",
-                       m->dim, m->head_dim, m->ffn_dim);
+                       "the device computes with widths that are multiples of %zu; this model "
+                       "has %zu, %zu heads of %zu and an inner width of %zu: take --device cpu",
+                       inputs, m->dim, m->n_heads, m->head_dim, m->ffn_dim);
     return 0;
 }
 

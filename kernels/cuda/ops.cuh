@@ -118,6 +118,7 @@ void scatter_page(stream_t s, const kv_memory &kv, int page, const void *in);
 /* ---- products.cu */
 
 enum product_out { PRODUCT_F32, PRODUCT_F32_ADD, PRODUCT_BF16 };
+enum { PRODUCT_INPUTS_MULTIPLE = 32 }; /* of a matrix; others are refused */
 
 /* Plans, workspace and scratch of the products of one device. */
 struct products;

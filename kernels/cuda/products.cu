@@ -15,7 +15,6 @@ extern "C" {
 }
 
 enum {
-    INPUTS_MULTIPLE = 32,
     SLICE_OUTPUTS_MULTIPLE = 64, /* tiles of both multipliers, and 16 bytes of any result */
     ALIGN_BYTES = 16
 };
@@ -86,13 +85,14 @@ void count_product(const product_args &a, uint64_t row_bytes)
 
 /* ---- one matrix */
 
-/* Outputs that the scratch has room for at once. */
-static int outputs_of_slice(const products *p, int n_inputs)
+/* Outputs that the scratch has room for at once: the whole matrix, or a multiple for slices. */
+static int outputs_of_slice(const products *p, const matrix &w)
 {
-    const size_t row_bytes = (size_t)n_inputs * sizeof(bf16);
+    const size_t row_bytes = (size_t)w.n_cols * sizeof(bf16);
     const size_t fit = p->o.scratch_bytes / row_bytes;
-    const size_t whole = fit / SLICE_OUTPUTS_MULTIPLE * SLICE_OUTPUTS_MULTIPLE;
-    return (int)(whole < INT32_MAX / 2 ? whole : INT32_MAX / 2);
+    if (fit >= (size_t)w.n_rows)
+        return w.n_rows;
+    return (int)(fit / SLICE_OUTPUTS_MULTIPLE * SLICE_OUTPUTS_MULTIPLE);
 }
 
 static int multiply_bf16(products *p, stream_t s, bool is_own, const product_args &a,
@@ -107,7 +107,7 @@ static int multiply_bf16(products *p, stream_t s, bool is_own, const product_arg
 static int multiply_by_scratch(products *p, stream_t s, const matrix &w, bool is_own,
                                product_args a, struct err *e)
 {
-    const int most = outputs_of_slice(p, w.n_cols);
+    const int most = outputs_of_slice(p, w);
     if (most == 0)
         return ERR_SET(e, ERR_LIMIT,
                        "the scratch of %zu bytes holds no %d rows of %d weights in bfloat16",
@@ -185,11 +185,11 @@ int product(products *p, stream_t s, const matrix &stored, const bf16 *x, int n_
     matrix w = stored;
     if (w.type == QUANT_BF16 && !w.rows)
         w.rows = (const bf16 *)w.blocks; /* the same bytes */
-    if (w.n_cols % INPUTS_MULTIPLE != 0)
+    if (w.n_cols % PRODUCT_INPUTS_MULTIPLE != 0)
         return ERR_SET(e, ERR_UNSUPPORTED,
                        "a matrix of %d inputs cannot be multiplied on the device: their number "
                        "must be a multiple of %d; use the CPU for this model",
-                       w.n_cols, INPUTS_MULTIPLE);
+                       w.n_cols, PRODUCT_INPUTS_MULTIPLE);
     product_args a = {};
     a.n_outputs = w.n_rows;
     a.n_inputs = w.n_cols;

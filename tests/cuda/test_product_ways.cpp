@@ -95,6 +95,17 @@ static void what_cannot_be_done_is_told(void **)
     products_close(small);
 }
 
+/* 32 outputs are fewer than a slice has, and all of the matrix. */
+static void a_small_matrix_fits_a_scratch_of_its_size(void **)
+{
+    products *p = open_products(32 * 64 * 2);
+    struct err e = {};
+    if (try_product(p, QUANT_Q8_0, 32, 64, 70, PRODUCT_F32, &e) != 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(try_product(p, QUANT_Q8_0, 33, 64, 70, PRODUCT_F32, &e), ERR_LIMIT);
+    products_close(p);
+}
+
 static void no_rows_are_no_work(void **)
 {
     products *p = open_products(0);
@@ -166,6 +177,7 @@ int main()
         cmocka_unit_test(the_way_follows_rows_and_forms),
         cmocka_unit_test(exact_mode_has_one_way_for_all_rows),
         cmocka_unit_test(what_cannot_be_done_is_told),
+        cmocka_unit_test(a_small_matrix_fits_a_scratch_of_its_size),
         cmocka_unit_test(no_rows_are_no_work),
         cmocka_unit_test(a_product_says_what_it_costs),
         cmocka_unit_test(dequantised_rows_are_the_exact_values_rounded),

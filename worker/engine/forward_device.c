@@ -11,13 +11,17 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/size.h"
 #include "engine/engine_device.h"
 #include "engine/forward_int.h"
 #include "engine/layout.h"
 #include "engine/memory.h"
 
+enum { ROWS_PER_ITEM = 32 }; /* of a thread's share; fewer are not worth a join */
+
 struct forward_device {
     int32_t *tokens, *kv_slots;     /* [T] */
+    int32_t *positions;             /* [T] */
     int32_t *lists;                 /* [T] where the pages of a row's sequence begin */
     struct device_attend_row *rows; /* [T] */
     struct device_span *spans;      /* [2 T] */
@@ -42,6 +46,7 @@ static bool take_arrays(struct forward_device *d, size_t n_rows, size_t n_logits
 {
     d->tokens = calloc(n_rows, sizeof d->tokens[0]);
     d->kv_slots = calloc(n_rows, sizeof d->kv_slots[0]);
+    d->positions = calloc(n_rows, sizeof d->positions[0]);
     d->lists = calloc(n_rows, sizeof d->lists[0]);
     d->rows = calloc(n_rows, sizeof d->rows[0]);
     d->spans = calloc(2 * n_rows, sizeof d->spans[0]);
@@ -52,8 +57,9 @@ static bool take_arrays(struct forward_device *d, size_t n_rows, size_t n_logits
     d->logits_rows = calloc(n_logits, sizeof d->logits_rows[0]);
     d->best = calloc(n_logits, sizeof d->best[0]);
     d->is_greedy = calloc(n_logits, sizeof d->is_greedy[0]);
-    return d->tokens && d->kv_slots && d->lists && d->rows && d->spans && d->blocks &&
-           d->branches && d->pages && d->slots && d->logits_rows && d->best && d->is_greedy;
+    return d->tokens && d->kv_slots && d->positions && d->lists && d->rows && d->spans &&
+           d->blocks && d->branches && d->pages && d->slots && d->logits_rows && d->best &&
+           d->is_greedy;
 }
 
 static void lay_buffers(struct layout *l, struct forward *f)
@@ -91,6 +97,7 @@ void forward_device_close(struct forward *f)
     attention_plan_close(&f->attention);
     free(d->tokens);
     free(d->kv_slots);
+    free(d->positions);
     free(d->lists);
     free(d->rows);
     free(d->spans);
@@ -127,13 +134,31 @@ static void fill_segment(struct forward *f, const struct step_segment *s)
         d->lists[row] = list;
         d->kv_slots[row] = s->seq->pages[slot / KV_PAGE_TOKENS] * KV_PAGE_TOKENS +
                            (int32_t)(slot % KV_PAGE_TOKENS);
-        forward_angles(f, segment_position(s, i), f->cos_sin + row * f->config->n_rot);
+        d->positions[row] = (int32_t)segment_position(s, i);
+        ASSERT((size_t)d->tokens[row] < f->config->n_vocab);
     }
     const size_t first = s->row + s->n_rows - s->n_logits;
     for (size_t k = 0; k < s->n_logits; k++) {
         d->logits_rows[s->logits_row + k] = (int32_t)(first + k);
         d->is_greedy[s->logits_row + k] = s->is_greedy;
     }
+}
+
+static void angles_item(void *ctx, size_t item, size_t thread)
+{
+    (void)thread;
+    struct forward *f = ctx;
+    const size_t begin = item * ROWS_PER_ITEM;
+    const size_t end = size_min(begin + ROWS_PER_ITEM, f->plan->n_rows);
+    for (size_t row = begin; row < end; row++)
+        forward_angles(f, (size_t)f->on_device->positions[row],
+                       f->cos_sin + row * f->config->n_rot);
+}
+
+/* The device waits for them: milliseconds of a long step on one thread. */
+static void fill_angles(struct forward *f)
+{
+    pool_run(f->threads, angles_item, f, size_divide_up(f->plan->n_rows, ROWS_PER_ITEM));
 }
 
 /* The slots of a path from its first node that is not in its place to its last. */
@@ -242,6 +267,7 @@ void forward_device_run(struct forward *f, size_t first, size_t n_layers, bool h
     forward_attention_plan(f);
     for (size_t i = 0; i < f->plan->n_segments; i++)
         fill_segment(f, &f->plan->segments[i]);
+    fill_angles(f);
     fill_attention(f);
     struct device_step step = step_of(f);
     step.first_layer = first;
