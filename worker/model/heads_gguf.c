@@ -8,10 +8,13 @@
  *     medusa.embedding_length   u32     D
  *     medusa.vocab_size         u32     V, of the model
  *     medusa.vocab_sha256       string  of the model's token texts in the order of their ids,
- * each behind its length as u32: the same whatever quantisation medusa.draft_vocab        i32[]
- * ids, rising; absent: the whole vocabulary medusa.accuracy           f32[]   [heads,
- * HEADS_RANKS]; absent: not known medusa.{i}.blk.{l}.weight [D, D], medusa.{i}.blk.{l}.bias
- * [D], medusa.{i}.output.weight  [n_draft, D]; absent: tied
+ *                                       each behind its length as u32: the same whatever
+ *                                       quantisation
+ *     medusa.draft_vocab        i32[]   ids, rising; absent: the whole vocabulary
+ *     medusa.accuracy           f32[]   [heads, HEADS_RANKS]; absent: not known
+ *     medusa.{i}.blk.{l}.weight         [D, D]
+ *     medusa.{i}.blk.{l}.bias           [D]
+ *     medusa.{i}.output.weight          [n_draft, D]; absent: tied
  *
  * The same heads and model give the same bytes.
  */
@@ -27,13 +30,12 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/sha256.h"
+#include "model/gguf_write.h"
 #include "quant.h"
 
 #define ARCHITECTURE "medusa"
 
-enum { GGUF_VERSION = 3, ALIGNMENT = 32 };
-
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are hashed as they lie");
 
 static int hash_vocab(const struct model *m, char hex[SHA256_HEX_BYTES], struct err *e)
 {
@@ -189,11 +191,6 @@ static size_t out_bytes(const struct out_tensor *t)
     return (t->n_rows ? t->n_rows : 1) * t->n_cols * sizeof(float);
 }
 
-static size_t padding_of(size_t bytes)
-{
-    return (ALIGNMENT - bytes % ALIGNMENT) % ALIGNMENT;
-}
-
 static int list_tensor(struct out_list *list, struct heads_name name, size_t n_rows,
                        size_t n_cols, const float *data, struct err *e)
 {
@@ -231,89 +228,33 @@ static int list_tensors(const struct heads *h, struct out_list *list, struct err
     return 0;
 }
 
-static void append_u32(struct buf *b, uint32_t value)
-{
-    buf_append(b, &value, sizeof value);
-}
-
-static void append_u64(struct buf *b, uint64_t value)
-{
-    buf_append(b, &value, sizeof value);
-}
-
-static void append_text(struct buf *b, const char *text)
-{
-    append_u64(b, strlen(text));
-    buf_append_str(b, text);
-}
-
-static void append_key(struct buf *b, const char *key, enum gguf_kind kind, uint64_t *n_keys)
-{
-    append_text(b, key);
-    append_u32(b, (uint32_t)kind);
-    ++*n_keys;
-}
-
-static void append_count(struct buf *b, const char *key, size_t value, uint64_t *n_keys)
-{
-    append_key(b, key, GGUF_U32, n_keys);
-    append_u32(b, (uint32_t)value);
-}
-
-static void append_array(struct buf *b, const char *key, enum gguf_kind kind, size_t n,
-                         uint64_t *n_keys)
-{
-    append_key(b, key, GGUF_ARRAY, n_keys);
-    append_u32(b, (uint32_t)kind);
-    append_u64(b, n);
-}
-
-static void append_accuracies(struct buf *b, const struct heads *h, uint64_t *n_keys)
+static void add_accuracies(struct gguf_head *out, const struct heads *h)
 {
     bool is_known = false;
     for (size_t i = 0; i < h->n_heads * HEADS_RANKS; i++)
         is_known = is_known || h->heads[i / HEADS_RANKS].accuracies[i % HEADS_RANKS] != 0;
     if (!is_known)
         return;
-    append_array(b, "medusa.accuracy", GGUF_F32, h->n_heads * HEADS_RANKS, n_keys);
-    for (size_t i = 0; i < h->n_heads * HEADS_RANKS; i++) {
-        const float value = (float)h->heads[i / HEADS_RANKS].accuracies[i % HEADS_RANKS];
-        buf_append(b, &value, sizeof value);
-    }
+    gguf_begin_array(out, "medusa.accuracy", GGUF_F32, h->n_heads * HEADS_RANKS);
+    for (size_t i = 0; i < h->n_heads * HEADS_RANKS; i++)
+        gguf_append_f32(&out->keys,
+                        (float)h->heads[i / HEADS_RANKS].accuracies[i % HEADS_RANKS]);
 }
 
-static void append_keys(struct buf *b, const struct heads *h, size_t n_vocab, const char *hex,
-                        uint64_t *n_keys)
+static void add_keys(struct gguf_head *out, const struct heads *h, size_t n_vocab,
+                     const char *hex)
 {
-    append_key(b, "general.architecture", GGUF_STRING, n_keys);
-    append_text(b, ARCHITECTURE);
-    append_count(b, "medusa.head_count", h->n_heads, n_keys);
-    append_count(b, "medusa.block_count", h->n_blocks, n_keys);
-    append_count(b, "medusa.embedding_length", h->dim, n_keys);
-    append_count(b, "medusa.vocab_size", n_vocab, n_keys);
-    append_key(b, "medusa.vocab_sha256", GGUF_STRING, n_keys);
-    append_text(b, hex);
+    gguf_add_text(out, "general.architecture", ARCHITECTURE);
+    gguf_add_count(out, "medusa.head_count", h->n_heads);
+    gguf_add_count(out, "medusa.block_count", h->n_blocks);
+    gguf_add_count(out, "medusa.embedding_length", h->dim);
+    gguf_add_count(out, "medusa.vocab_size", n_vocab);
+    gguf_add_text(out, "medusa.vocab_sha256", hex);
     if (h->draft_vocab) {
-        append_array(b, "medusa.draft_vocab", GGUF_I32, h->n_draft, n_keys);
-        buf_append(b, h->draft_vocab, h->n_draft * sizeof *h->draft_vocab);
+        gguf_begin_array(out, "medusa.draft_vocab", GGUF_I32, h->n_draft);
+        buf_append(&out->keys, h->draft_vocab, h->n_draft * sizeof *h->draft_vocab);
     }
-    append_accuracies(b, h, n_keys);
-}
-
-static void append_infos(struct buf *b, const struct out_list *list)
-{
-    uint64_t offset = 0;
-    for (size_t i = 0; i < list->n; i++) {
-        const struct out_tensor *t = &list->items[i];
-        append_text(b, t->name);
-        append_u32(b, t->n_rows ? 2 : 1);
-        append_u64(b, t->n_cols);
-        if (t->n_rows)
-            append_u64(b, t->n_rows);
-        append_u32(b, QUANT_F32);
-        append_u64(b, offset);
-        offset += out_bytes(t) + padding_of(out_bytes(t));
-    }
+    add_accuracies(out, h);
 }
 
 /* Everything before the data. */
@@ -322,31 +263,26 @@ static int make_head(const struct heads *h, const struct model *m, const struct 
 {
     char hex[SHA256_HEX_BYTES];
     TRY(hash_vocab(m, hex, e));
-    struct buf keys = {0};
-    uint64_t n_keys = 0;
-    append_keys(&keys, h, m->config.n_vocab, hex, &n_keys);
-    buf_append_str(out, "GGUF");
-    append_u32(out, GGUF_VERSION);
-    append_u64(out, list->n);
-    append_u64(out, n_keys);
-    buf_append(out, keys.data, keys.length);
-    append_infos(out, list);
-    while (out->length % ALIGNMENT != 0 && !out->failed)
-        buf_append_char(out, '\0');
-    const bool ok = buf_ok(&keys) && buf_ok(out);
-    buf_fini(&keys);
-    return ok ? 0 : ERR_SET(e, ERR_NOMEM, "out of memory for a file of heads");
+    struct gguf_head head = {0};
+    add_keys(&head, h, m->config.n_vocab, hex);
+    for (size_t i = 0; i < list->n; i++) {
+        const struct out_tensor *t = &list->items[i];
+        gguf_add_tensor(&head, t->name, QUANT_F32, t->n_rows, t->n_cols, out_bytes(t));
+    }
+    return gguf_head_finish(&head, out)
+               ? 0
+               : ERR_SET(e, ERR_NOMEM, "out of memory for a file of heads");
 }
 
 static int write_parts(struct file_replacement *file, const struct buf *head,
                        const struct out_list *list, struct err *e)
 {
-    static const char zeros[ALIGNMENT];
+    static const char zeros[GGUF_WRITE_ALIGNMENT];
     TRY(file_replace_write(file, head->data, head->length, e));
     for (size_t i = 0; i < list->n; i++) {
         const size_t bytes = out_bytes(&list->items[i]);
         TRY(file_replace_write(file, list->items[i].data, bytes, e));
-        TRY(file_replace_write(file, zeros, padding_of(bytes), e));
+        TRY(file_replace_write(file, zeros, gguf_padding(bytes), e));
     }
     return 0;
 }

@@ -16,11 +16,9 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/size.h"
-#include "model/gguf.h"
+#include "model/gguf_write.h"
 
 enum {
-    ALIGNMENT = 32,
-    VERSION = 3,
     QUANTIZATION_VERSION = 2,
     RING_BLOCKS = 131101,          /* a prime */
     FLOAT_RING_ELEMENTS = 4194319, /* likewise */
@@ -80,7 +78,7 @@ static uint64_t tensor_bytes(const struct out_list *list, const struct out_tenso
 
 static uint64_t padded(uint64_t bytes)
 {
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return bytes + gguf_padding(bytes);
 }
 
 static struct out_tensor *add(struct out_list *list, const char *name, size_t n_rows,
@@ -144,62 +142,6 @@ uint64_t random_model_bytes(const struct random_shape *s, enum quant_type type)
 
 /* ------------------------------------------------------------------ before the data */
 
-static void append_u32(struct buf *b, uint32_t value)
-{
-    buf_append(b, &value, sizeof value);
-}
-static void append_u64(struct buf *b, uint64_t value)
-{
-    buf_append(b, &value, sizeof value);
-}
-static void append_f32(struct buf *b, float value)
-{
-    buf_append(b, &value, sizeof value);
-}
-
-static void append_text(struct buf *b, const char *text)
-{
-    append_u64(b, strlen(text));
-    buf_append_str(b, text);
-}
-
-struct keys {
-    struct buf bytes;
-    uint64_t n;
-};
-
-static void begin_key(struct keys *k, const char *name, enum gguf_kind kind)
-{
-    append_text(&k->bytes, name);
-    append_u32(&k->bytes, (uint32_t)kind);
-    k->n++;
-}
-
-static void add_text(struct keys *k, const char *name, const char *value)
-{
-    begin_key(k, name, GGUF_STRING);
-    append_text(&k->bytes, value);
-}
-
-static void add_count(struct keys *k, const char *name, size_t value)
-{
-    begin_key(k, name, GGUF_U32);
-    append_u32(&k->bytes, (uint32_t)value);
-}
-
-static void add_float(struct keys *k, const char *name, double value)
-{
-    begin_key(k, name, GGUF_F32);
-    append_f32(&k->bytes, (float)value);
-}
-
-static void begin_array(struct keys *k, const char *name, enum gguf_kind kind, size_t n)
-{
-    begin_key(k, name, GGUF_ARRAY);
-    append_u32(&k->bytes, (uint32_t)kind);
-    append_u64(&k->bytes, n);
-}
-
 /* SentencePiece's: unknown, start, end, the 256 bytes, then words that are no words. */
 enum {
     TYPE_NORMAL = 1,
@@ -230,76 +172,57 @@ static uint32_t type_token(size_t id)
     return id == 0 ? TYPE_UNKNOWN : TYPE_CONTROL;
 }
 
-static void add_vocabulary(struct keys *k, size_t n_vocab)
+static void add_vocabulary(struct gguf_head *h, size_t n_vocab)
 {
     char text[32];
     ASSERT(n_vocab > FIRST_WORD);
-    add_text(k, "tokenizer.ggml.model", "llama");
-    begin_array(k, "tokenizer.ggml.tokens", GGUF_STRING, n_vocab);
+    gguf_add_text(h, "tokenizer.ggml.model", "llama");
+    gguf_begin_array(h, "tokenizer.ggml.tokens", GGUF_STRING, n_vocab);
     for (size_t id = 0; id < n_vocab; id++) {
         name_token(id, text, sizeof text);
-        append_text(&k->bytes, text);
+        gguf_append_text(&h->keys, text);
     }
-    begin_array(k, "tokenizer.ggml.token_type", GGUF_I32, n_vocab);
+    gguf_begin_array(h, "tokenizer.ggml.token_type", GGUF_I32, n_vocab);
     for (size_t id = 0; id < n_vocab; id++)
-        append_u32(&k->bytes, type_token(id));
-    begin_array(k, "tokenizer.ggml.scores", GGUF_F32, n_vocab);
+        gguf_append_u32(&h->keys, type_token(id));
+    gguf_begin_array(h, "tokenizer.ggml.scores", GGUF_F32, n_vocab);
     for (size_t id = 0; id < n_vocab; id++)
-        append_f32(&k->bytes, -(float)id);
+        gguf_append_f32(&h->keys, -(float)id);
 }
 
-static void add_keys(struct keys *k, const struct random_shape *s)
+static void add_keys(struct gguf_head *h, const struct random_shape *s)
 {
     char name[NAME_BYTES];
     snprintf(name, sizeof name, "random-%s", s->name);
-    add_text(k, "general.architecture", "llama");
-    add_text(k, "general.name", name);
-    add_count(k, "general.quantization_version", QUANTIZATION_VERSION);
-    add_count(k, "llama.block_count", s->n_layers);
-    add_count(k, "llama.context_length", s->context);
-    add_count(k, "llama.embedding_length", s->dim);
-    add_count(k, "llama.feed_forward_length", s->ffn_dim);
-    add_count(k, "llama.attention.head_count", s->n_heads);
-    add_count(k, "llama.attention.head_count_kv", s->n_kv_heads);
-    add_count(k, "llama.attention.key_length", s->head_dim);
-    add_count(k, "llama.attention.value_length", s->head_dim);
-    add_float(k, "llama.attention.layer_norm_rms_epsilon", 1e-5);
-    add_float(k, "llama.rope.freq_base", s->rope_base);
-    add_vocabulary(k, s->n_vocab);
-}
-
-static void append_infos(struct buf *b, const struct out_list *list)
-{
-    uint64_t offset = 0;
-    for (size_t i = 0; i < list->n; i++) {
-        const struct out_tensor *t = &list->items[i];
-        append_text(b, t->name);
-        append_u32(b, t->n_rows ? 2 : 1);
-        append_u64(b, t->n_cols);
-        if (t->n_rows)
-            append_u64(b, t->n_rows);
-        append_u32(b, t->n_rows ? (uint32_t)list->type : (uint32_t)QUANT_F32);
-        append_u64(b, offset);
-        offset += padded(tensor_bytes(list, t));
-    }
+    gguf_add_text(h, "general.architecture", "llama");
+    gguf_add_text(h, "general.name", name);
+    gguf_add_count(h, "general.quantization_version", QUANTIZATION_VERSION);
+    gguf_add_count(h, "llama.block_count", s->n_layers);
+    gguf_add_count(h, "llama.context_length", s->context);
+    gguf_add_count(h, "llama.embedding_length", s->dim);
+    gguf_add_count(h, "llama.feed_forward_length", s->ffn_dim);
+    gguf_add_count(h, "llama.attention.head_count", s->n_heads);
+    gguf_add_count(h, "llama.attention.head_count_kv", s->n_kv_heads);
+    gguf_add_count(h, "llama.attention.key_length", s->head_dim);
+    gguf_add_count(h, "llama.attention.value_length", s->head_dim);
+    gguf_add_float(h, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_add_float(h, "llama.rope.freq_base", (float)s->rope_base);
+    add_vocabulary(h, s->n_vocab);
 }
 
 static int make_head(const struct random_shape *s, const struct out_list *list, struct buf *out,
                      struct err *e)
 {
-    struct keys keys = {0};
-    add_keys(&keys, s);
-    buf_append_str(out, "GGUF");
-    append_u32(out, VERSION);
-    append_u64(out, list->n);
-    append_u64(out, keys.n);
-    buf_append(out, keys.bytes.data, keys.bytes.length);
-    append_infos(out, list);
-    while (out->length % ALIGNMENT != 0 && !out->failed)
-        buf_append_char(out, '\0');
-    const bool ok = buf_ok(&keys.bytes) && buf_ok(out);
-    buf_fini(&keys.bytes);
-    return ok ? 0 : ERR_SET(e, ERR_NOMEM, "no memory for the head of a model file");
+    struct gguf_head head = {0};
+    add_keys(&head, s);
+    for (size_t i = 0; i < list->n; i++) {
+        const struct out_tensor *t = &list->items[i];
+        gguf_add_tensor(&head, t->name, t->n_rows ? list->type : QUANT_F32, t->n_rows,
+                        t->n_cols, tensor_bytes(list, t));
+    }
+    return gguf_head_finish(&head, out)
+               ? 0
+               : ERR_SET(e, ERR_NOMEM, "no memory for the head of a model file");
 }
 
 /* ------------------------------------------------------------------ random blocks */
@@ -358,8 +281,8 @@ struct writer {
 
 static int write_zeros(struct writer *w, uint64_t bytes, struct err *e)
 {
-    static const char zeros[ALIGNMENT];
-    return file_replace_write(&w->file, zeros, (size_t)(padded(bytes) - bytes), e);
+    static const char zeros[GGUF_WRITE_ALIGNMENT];
+    return file_replace_write(&w->file, zeros, gguf_padding(bytes), e);
 }
 
 static int write_vector(struct writer *w, const struct out_tensor *t, struct err *e)
