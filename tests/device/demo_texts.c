@@ -52,15 +52,6 @@ static struct engine *open_engine(size_t n_rows)
     return golden_open_engine(model, "ref", ACT_INT8, KV_BF16, &o);
 }
 
-static size_t argmax_of(const float *x, size_t n)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    return best;
-}
-
 struct count {
     size_t steps, near_ties;
     double gap_max, own_gap_max; /* of the near-ties */
@@ -83,7 +74,7 @@ static void check_forced(struct engine *eng, const json_t *job, size_t text, str
         stop(e.text);
     for (size_t i = 0; i < n_exact; i++) {
         const float *row = logits + (n_prompt - 1 + i) * n_vocab;
-        const size_t best = argmax_of(row, n_vocab);
+        const size_t best = golden_argmax(row, n_vocab);
         const double gap = golden_number(json_object_get(job, "gaps"), i);
         c->steps++;
         if (best == (size_t)exact[i])

@@ -24,18 +24,9 @@ static size_t n_vocab;
 static const struct engine_options options = {
     .n_threads = 2, .batch = 64, .step_tokens = 256, .chunk_tokens = 64, .context = 4096};
 
-static size_t argmax_of(const float *x, size_t n)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    return best;
-}
-
 static double log_sum_exp(const float *x, size_t n)
 {
-    const double max = x[argmax_of(x, n)];
+    const double max = x[golden_argmax(x, n)];
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += exp(x[i] - max);
@@ -182,7 +173,7 @@ static void check_perplexity(const char *isa)
     size_t same = 0;
     for (size_t i = 0; i < n; i++) {
         const float *row = logits + i * n_vocab;
-        const size_t best = argmax_of(row, n_vocab);
+        const size_t best = golden_argmax(row, n_vocab);
         const size_t want = (size_t)golden_number(json_object_get(root, "exact_argmax"), i);
         same += best == want;
         if (golden_number(json_object_get(root, "exact_gap"), i) >= 0.75)
@@ -242,7 +233,8 @@ static struct kv_cost cost_of(const float *exact, const float *got, const int32_
         const double kl = kl_divergence(want, row, n_vocab);
         c.kl_mean += kl / (double)n;
         c.kl_max = kl <= c.kl_max ? c.kl_max : kl;
-        c.same_argmax += (argmax_of(want, n_vocab) == argmax_of(row, n_vocab)) / (double)n;
+        c.same_argmax +=
+            (golden_argmax(want, n_vocab) == golden_argmax(row, n_vocab)) / (double)n;
         if (i + 1 < n)
             nll += (log_sum_exp(row, n_vocab) - row[ids[i + 1]]) -
                    (log_sum_exp(want, n_vocab) - want[ids[i + 1]]);
@@ -314,7 +306,7 @@ static void check_forced(struct engine *eng, const json_t *job, double gap_min,
     int32_t *both = join(prompt, n_prompt, exact, n_exact);
     float *logits = logits_of(eng, both, n_prompt + n_exact - 1);
     for (size_t i = 0; i < n_exact; i++) {
-        const size_t best = argmax_of(logits + (n_prompt - 1 + i) * n_vocab, n_vocab);
+        const size_t best = golden_argmax(logits + (n_prompt - 1 + i) * n_vocab, n_vocab);
         const double gap = golden_number(json_object_get(job, "gaps"), i);
         count->steps++;
         count->same += best == (size_t)exact[i];

@@ -80,6 +80,15 @@ int32_t *golden_ids(const json_t *array, size_t *n)
     return ids;
 }
 
+size_t golden_argmax(const float *x, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return best;
+}
+
 double golden_number(const json_t *array, size_t index)
 {
     const json_t *value = json_array_get(array, index);

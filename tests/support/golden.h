@@ -17,6 +17,8 @@ json_t *golden_jsonl(const char *path_under_tests);
 float *golden_floats(const char *path_under_tests, size_t *n);
 /* The integers of a JSON array; free() them. */
 int32_t *golden_ids(const json_t *array, size_t *n);
+/* The first of the greatest. */
+size_t golden_argmax(const float *x, size_t n);
 double golden_number(const json_t *array, size_t index);
 char *golden_path(const char *path_under_tests);
 

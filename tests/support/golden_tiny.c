@@ -12,15 +12,6 @@ static json_t *expectations;
 static float *last_logits;
 static size_t n_last_logits;
 
-static size_t argmax_of(const float *x, size_t n)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    return best;
-}
-
 static void check_last(const float *got, const float *want, size_t n,
                        const struct golden_tolerance *t, struct golden_worst *w)
 {
@@ -55,7 +46,7 @@ static void check_prompt(struct engine *eng, const json_t *prompt, size_t n_voca
     for (size_t i = 0; i < n; i++) {
         if (golden_number(gaps, i) < t->gap)
             continue;
-        assert_int_equal(argmax_of(logits + i * n_vocab, n_vocab),
+        assert_int_equal(golden_argmax(logits + i * n_vocab, n_vocab),
                          (size_t)golden_number(argmax, i));
         w->compared++;
     }
