@@ -160,7 +160,8 @@ static struct engine_options options_of(const char *device)
                                    .kv_disk_tokens_min = KV_PAGE_TOKENS,
                                    .kv_disk_always = true,
                                    .device = device,
-                                   .device_exact = true};
+                                   .device_exact = true,
+                                   .device_graphs = true};
 }
 
 /* Two of five share most of a document; one is sampled, so that whole logits are read. */

@@ -82,6 +82,7 @@ struct engine_options {
     const char *device;
     size_t device_ordinal;
     bool device_exact; /* what is computed of a sequence does not depend on what is beside it */
+    bool device_graphs; /* small steps are launched as graphs, which changes no answer */
 };
 
 enum { CALIBRATION_POINTS_MAX = 8 };
