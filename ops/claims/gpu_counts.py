@@ -192,8 +192,8 @@ def check_file(path):
     head = lines[0]["model"]
     m = Model(head["name"], head["quant"])
     print(f"\n{m.name} {m.quant} on {lines[0]['device']}, a step:")
-    print(f"{'':34} {'launches':>8} {'calls':>5} {'read':>12} {'of it weights':>13} {'keys':>10} "
-          f"{'written':>11} {'operations':>14}")
+    print(f"{'':34} {'launches':>8} {'calls':>5} {'read':>12} {'of it weights':>13} "
+          f"{'keys':>10} {'written':>11} {'operations':>14}")
     n_wrong, shown = 0, set()
     for line in lines[1:]:
         for text in differences(m, line):
