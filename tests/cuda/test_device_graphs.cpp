@@ -13,6 +13,7 @@ extern "C" {
 }
 
 #include "arrays.h"
+#include "buckets.h"
 #include "emu/emu.h"
 #include "ops.cuh"
 
@@ -275,6 +276,24 @@ static void graphs_stay_near_in_the_fast_mode(void **)
     assert_int_equal(graphs.counters().graphs_replayed, NIGHT_REPLAYED);
 }
 
+/* ------------------------------------------------------------------ buckets */
+
+static void buckets_are_few_and_near(void **)
+{
+    static const uint64_t coarse[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+    static const uint64_t fine[] = {72, 80, 88, 96, 104, 112, 120, 128, 144, 160};
+    uint64_t n = 1;
+    for (uint64_t bucket : coarse)
+        for (; n <= bucket; n++)
+            assert_int_equal(bucket_of(n), bucket);
+    n = 65;
+    for (uint64_t bucket : fine)
+        for (; n <= bucket; n++)
+            assert_int_equal(fine_bucket_of(n, 16), bucket);
+    for (n = 1; n <= 8; n++)
+        assert_int_equal(fine_bucket_of(n, 8), n);
+}
+
 /* ------------------------------------------------------------------ costs */
 
 static bool same_costs(const device_counters &a, const device_counters &b)
@@ -381,6 +400,7 @@ int main()
         cmocka_unit_test(graphs_change_no_bit_of_an_exact_step),
         cmocka_unit_test(graphs_leave_the_pages_as_launches_do),
         cmocka_unit_test(graphs_stay_near_in_the_fast_mode),
+        cmocka_unit_test(buckets_are_few_and_near),
         cmocka_unit_test(a_replay_costs_what_launches_cost),
         cmocka_unit_test(parts_of_a_step_and_large_ones_are_launched),
         cmocka_unit_test(a_graph_that_cannot_be_had_is_done_without),
