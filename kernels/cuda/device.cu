@@ -137,6 +137,7 @@ static void close_device(device *d)
         return;
     if (d->stream)
         stream_wait(d->stream);
+    device_step_close(d);
     if (d->products_of)
         products_close(d->products_of);
     for (allocation *a = d->allocations, *next; a; a = next) {

@@ -73,6 +73,17 @@ struct stage {
     int n_in_flight; /* copies that nobody has waited for since */
 };
 
+/* The greatest logits of a step on their way to the host. Two of them, so that a step may be
+ * given before those of the one before were read. */
+struct result {
+    int32_t *best;   /* [n_logits_max] pinned */
+    size_t n_logits; /* of the step */
+    uint64_t step;   /* which: counters.steps after it */
+    event_t is_there;
+};
+
+enum { RESULTS = 2 };
+
 struct allocation {
     void *memory;
     bool is_pinned;
@@ -97,8 +108,10 @@ struct device {
     buffers b;
     stage meta;
 
+    result results[RESULTS];
+    int last_result; /* which was begun last */
+
     /* Pinned, for what is read back. */
-    int32_t *best;   /* [n_logits_max] */
     float *row;      /* [max(V, D)] */
     uint8_t *page;   /* of the KV pool */
     size_t n_logits; /* of the last step */
@@ -124,10 +137,11 @@ size_t device_splits_bytes(const device_options *o, const device_model *m, int n
 int device_copy_weights(device *d, const device_model *m, struct err *e);
 
 int device_step_open(device *d, struct err *e);
+void device_step_close(device *d);
 int device_run_step(device *d, const device_step *s, struct err *e);
 
 int device_read_logits(device *d, size_t logits_row, float *out, struct err *e);
-int device_read_best(device *d, int32_t *out, struct err *e);
+int device_read_best(device *d, size_t n_later, int32_t *out, struct err *e);
 int device_read_hidden(device *d, size_t logits_row, float *out, struct err *e);
 int device_wait(device *d, struct err *e);
 int device_copy_page(device *d, int32_t to, int32_t from, struct err *e);

@@ -77,6 +77,25 @@ static int take_buffers(device *d, struct err *e)
     return take_array(d, n_logits, what, &b->best, e);
 }
 
+static int take_results(device *d, struct err *e)
+{
+    for (int i = 0; i < RESULTS; i++) {
+        void *memory = NULL;
+        TRY(device_take_pinned(d, d->options.n_logits_max * sizeof(int32_t), "tokens", &memory,
+                               e));
+        d->results[i].best = (int32_t *)memory;
+        d->results[i].is_there = event_open();
+    }
+    return device_failure("the device gives no events", e);
+}
+
+void device_step_close(device *d)
+{
+    for (int i = 0; i < RESULTS; i++)
+        if (d->results[i].is_there)
+            event_close(d->results[i].is_there);
+}
+
 int device_step_open(device *d, struct err *e)
 {
     const size_t row = d->model.n_vocab > d->model.dim ? d->model.n_vocab : d->model.dim;
@@ -92,9 +111,7 @@ int device_step_open(device *d, struct err *e)
     void *memory = NULL;
     TRY(device_take_pinned(d, row * sizeof(float), "a row of logits", &memory, e));
     d->row = (float *)memory;
-    TRY(device_take_pinned(d, d->options.n_logits_max * sizeof(int32_t), "tokens", &memory, e));
-    d->best = (int32_t *)memory;
-    return 0;
+    return take_results(d, e);
 }
 
 /* ------------------------------------------------------------------ metadata */
@@ -248,7 +265,7 @@ static int run_layers(const pass *p)
     device *d = p->d;
     if (p->s->n_layers == 0)
         return 0;
-    embed(d->stream, d->embedding, p->on.tokens, p->n_rows, d->b.x);
+    embed(d->stream, d->embedding, p->on.tokens, p->n_rows, d->b.x, d->b.best);
     for (size_t i = 0; i < p->s->n_layers; i++)
         TRY(run_layer(p, (int)((p->s->first_layer + i) % d->model.n_layers)));
     return 0;
@@ -265,9 +282,21 @@ static int run_head(const pass *p)
     TRY(product(d->products_of, d->stream, d->output, d->b.last, n, NULL, PRODUCT_F32,
                 d->b.logits, n_vocab, p->e));
     argmax(d->stream, d->b.logits, n, n_vocab, d->b.best, d->b.best_scratch);
-    copy_to_host(d->stream, d->best, d->b.best, (size_t)n * sizeof d->best[0]);
-    d->counters.copies++;
     return 0;
+}
+
+/* Behind the step, for the host. */
+static void send_result(device *d, const device_step *s)
+{
+    if (!s->has_head || s->n_logits == 0)
+        return;
+    d->last_result = (d->last_result + 1) % RESULTS;
+    result *r = &d->results[d->last_result];
+    r->n_logits = s->n_logits;
+    r->step = d->counters.steps;
+    copy_to_host(d->stream, r->best, d->b.best, s->n_logits * sizeof r->best[0]);
+    event_record(r->is_there, d->stream);
+    d->counters.copies++;
 }
 
 /* ------------------------------------------------------------------ the step */
@@ -296,6 +325,8 @@ static void check_step(const device *d, const device_step *s)
     ASSERT(s->n_rows >= 1 && s->n_rows <= o->n_rows_max && s->n_attend_rows == s->n_rows);
     ASSERT(s->n_logits <= o->n_logits_max && s->n_pages <= o->n_page_refs_max);
     ASSERT(s->n_slots <= o->n_slots_max && s->n_spans <= 2 * s->n_rows);
+    for (size_t i = 0; i < s->n_rows; i++)
+        ASSERT(s->tokens[i] >= device_best_of(d->n_logits) + 1);
 }
 
 int device_run_step(device *d, const device_step *s, struct err *e)
@@ -318,5 +349,7 @@ int device_run_step(device *d, const device_step *s, struct err *e)
     count_into(NULL);
     d->counters.steps++;
     d->n_logits = s->has_head ? s->n_logits : 0;
+    if (rc == 0)
+        send_result(d, s);
     return rc != 0 ? rc : device_failure("a kernel cannot be launched", e);
 }

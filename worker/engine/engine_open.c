@@ -322,6 +322,8 @@ static int open_parts(struct engine *eng, struct err *e)
     TRY(sched_open(&limits, eng->prefixes, &eng->sched, e));
     TRY(open_draft_model(eng, e));
     TRY(open_spec(eng, e));
+    const bool is_ahead = eng->device && o->device_ahead && !eng->spec;
+    TRY(ahead_open(is_ahead, o->batch, &eng->ahead, e));
     eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
     eng->samplers = calloc(o->n_threads, sizeof eng->samplers[0]);
     if (!eng->plan.segments || !eng->samplers)
@@ -369,6 +371,7 @@ void engine_close(struct engine *eng)
     free(eng->samplers);
     free(eng->done);
     free(eng->plan.segments);
+    ahead_close(&eng->ahead);
     forward_close(eng->forward);
     spec_close(eng->spec);
     drafters_close(eng->drafters);
@@ -404,6 +407,8 @@ struct engine_plan engine_plan(const struct engine *eng)
 struct engine_counters engine_counters(const struct engine *eng)
 {
     struct engine_counters counters = eng->counters;
+    counters.steps_ahead = eng->ahead.n_steps;
+    counters.rows_wasted = eng->ahead.n_wasted;
     counters.prefix = prefix_counters(eng->prefixes);
     if (eng->spec)
         counters.drafts = spec_counters(eng->spec);

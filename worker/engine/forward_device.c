@@ -18,6 +18,13 @@
 #include "engine/memory.h"
 
 enum { ROWS_PER_ITEM = 32 }; /* of a thread's share; fewer are not worth a join */
+enum { STEPS_BEGUN_MAX = 2 };
+
+/* What is asked of a step's logits. */
+struct wanted {
+    size_t n_logits;    /* 0 also when there is no head */
+    uint8_t *is_greedy; /* [n_logits_max] */
+};
 
 struct forward_device {
     int32_t *tokens, *kv_slots;     /* [T] */
@@ -28,8 +35,12 @@ struct forward_device {
     struct device_block *blocks;    /* [T] */
     struct device_branch *branches; /* [T] */
     int32_t *pages, *slots;         /* [n_page_refs_max], [n_slots_max] */
-    int32_t *logits_rows, *best;    /* [n_logits_max] */
-    uint8_t *is_greedy;             /* [n_logits_max] */
+    int32_t *logits_rows;           /* [n_logits_max] */
+    struct wanted steps[STEPS_BEGUN_MAX];
+    struct wanted *begun; /* the step that was begun last */
+    struct wanted *ended; /* the one whose results these are */
+    size_t n_begun;       /* and have not ended */
+    int32_t *best;        /* [n_logits_max] */
     size_t n_pages, n_slots;
     size_t n_page_refs_max, n_slots_max;
     bool has_hidden; /* the step's hidden rows are here */
@@ -56,10 +67,15 @@ static bool take_arrays(struct forward_device *d, size_t n_rows, size_t n_logits
     d->slots = calloc(d->n_slots_max + 1, sizeof d->slots[0]);
     d->logits_rows = calloc(n_logits, sizeof d->logits_rows[0]);
     d->best = calloc(n_logits, sizeof d->best[0]);
-    d->is_greedy = calloc(n_logits, sizeof d->is_greedy[0]);
-    return d->tokens && d->kv_slots && d->positions && d->lists && d->rows && d->spans &&
-           d->blocks && d->branches && d->pages && d->slots && d->logits_rows && d->best &&
-           d->is_greedy;
+    bool has_steps = true;
+    for (size_t i = 0; i < STEPS_BEGUN_MAX; i++) {
+        d->steps[i].is_greedy = calloc(n_logits, sizeof d->steps[i].is_greedy[0]);
+        has_steps = has_steps && d->steps[i].is_greedy;
+    }
+    d->begun = d->ended = &d->steps[0];
+    return has_steps && d->tokens && d->kv_slots && d->positions && d->lists && d->rows &&
+           d->spans && d->blocks && d->branches && d->pages && d->slots && d->logits_rows &&
+           d->best;
 }
 
 static void lay_buffers(struct layout *l, struct forward *f)
@@ -107,7 +123,8 @@ void forward_device_close(struct forward *f)
     free(d->slots);
     free(d->logits_rows);
     free(d->best);
-    free(d->is_greedy);
+    for (size_t i = 0; i < STEPS_BEGUN_MAX; i++)
+        free(d->steps[i].is_greedy);
     free(d);
 }
 
@@ -130,17 +147,17 @@ static void fill_segment(struct forward *f, const struct step_segment *s)
     const int32_t list = add_pages(d, s);
     for (size_t i = 0; i < s->n_rows; i++) {
         const size_t row = s->row + i, slot = s->position + i;
-        d->tokens[row] = segment_token(s, i);
+        d->tokens[row] = s->is_behind ? device_best_of(s->token_of) : segment_token(s, i);
         d->lists[row] = list;
         d->kv_slots[row] = s->seq->pages[slot / KV_PAGE_TOKENS] * KV_PAGE_TOKENS +
                            (int32_t)(slot % KV_PAGE_TOKENS);
         d->positions[row] = (int32_t)segment_position(s, i);
-        ASSERT((size_t)d->tokens[row] < f->config->n_vocab);
+        ASSERT(s->is_behind || (size_t)d->tokens[row] < f->config->n_vocab);
     }
     const size_t first = s->row + s->n_rows - s->n_logits;
     for (size_t k = 0; k < s->n_logits; k++) {
         d->logits_rows[s->logits_row + k] = (int32_t)(first + k);
-        d->is_greedy[s->logits_row + k] = s->is_greedy;
+        d->begun->is_greedy[s->logits_row + k] = s->is_greedy;
     }
 }
 
@@ -241,27 +258,37 @@ static struct device_step step_of(const struct forward *f)
                                 .slots = d->slots,
                                 .n_logits = f->plan->n_logits,
                                 .logits_rows = d->logits_rows,
-                                .is_greedy = d->is_greedy};
+                                .is_greedy = d->begun->is_greedy};
+}
+
+static struct wanted *other_step(struct forward_device *d, const struct wanted *step)
+{
+    return &d->steps[step == &d->steps[0]];
 }
 
 /* Logits of rows that are not greedy are fetched here, by the engine's thread: the samplers of
- * all threads read them. */
-static void fetch_results(struct forward *f)
+ * all threads read them. Those of a step before the last are gone. */
+static void fetch_results(struct forward *f, size_t n_later)
 {
     struct forward_device *d = f->on_device;
     bool has_greedy = false;
-    for (size_t i = 0; i < f->plan->n_logits; i++) {
-        has_greedy = has_greedy || d->is_greedy[i];
-        if (!d->is_greedy[i])
+    for (size_t i = 0; i < d->ended->n_logits; i++) {
+        has_greedy = has_greedy || d->ended->is_greedy[i];
+        ASSERT(d->ended->is_greedy[i] || n_later == 0);
+        if (!d->ended->is_greedy[i])
             engine_device_read_logits(f->options.device, i, f->logits + i * f->config->n_vocab);
     }
     if (has_greedy)
-        engine_device_read_best(f->options.device, d->best);
+        engine_device_read_best(f->options.device, n_later, d->best);
 }
 
-void forward_device_run(struct forward *f, size_t first, size_t n_layers, bool has_head)
+void forward_device_begin(struct forward *f, size_t first, size_t n_layers, bool has_head)
 {
     struct forward_device *d = f->on_device;
+    ASSERT(d->n_begun < STEPS_BEGUN_MAX);
+    d->begun = other_step(d, d->begun);
+    d->begun->n_logits = has_head ? f->plan->n_logits : 0;
+    d->n_begun++;
     d->n_pages = d->n_slots = 0;
     d->has_hidden = false;
     forward_attention_plan(f);
@@ -274,23 +301,39 @@ void forward_device_run(struct forward *f, size_t first, size_t n_layers, bool h
     step.n_layers = n_layers;
     step.has_head = has_head;
     engine_device_step(f->options.device, &step);
-    if (has_head)
-        fetch_results(f);
+}
+
+void forward_device_end(struct forward *f)
+{
+    struct forward_device *d = f->on_device;
+    ASSERT(d->n_begun > 0);
+    d->n_begun--;
+    d->ended = d->n_begun > 0 ? other_step(d, d->begun) : d->begun;
+    fetch_results(f, d->n_begun);
+}
+
+void forward_device_abandon(struct forward *f)
+{
+    ASSERT(f->on_device->n_begun == 1);
+    f->on_device->n_begun = 0;
 }
 
 void forward_device_run_head(struct forward *f)
 {
+    struct forward_device *d = f->on_device;
     struct device_step step = step_of(f);
+    ASSERT(d->n_begun == 0);
     step.has_head = true;
+    d->ended->n_logits = step.n_logits;
     engine_device_step(f->options.device, &step);
-    fetch_results(f);
+    fetch_results(f, 0);
 }
 
 /* ------------------------------------------------------------------ results */
 
 bool forward_device_is_greedy(const struct forward *f, size_t logits_row)
 {
-    return f->on_device->is_greedy[logits_row];
+    return f->on_device->ended->is_greedy[logits_row];
 }
 
 int32_t forward_device_best(const struct forward *f, size_t logits_row)
@@ -303,7 +346,7 @@ const float *forward_device_hidden(const struct forward *f, size_t logits_row)
 {
     struct forward_device *d = f->on_device;
     const size_t dim = f->config->dim;
-    for (size_t i = 0; !d->has_hidden && i < f->plan->n_logits; i++)
+    for (size_t i = 0; !d->has_hidden && i < d->ended->n_logits; i++)
         engine_device_read_hidden(f->options.device, i, f->hidden_rows + i * dim);
     d->has_hidden = true;
     return f->hidden_rows + logits_row * dim;
