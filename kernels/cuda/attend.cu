@@ -150,7 +150,7 @@ static int attend_split_pages(const attend_args &a, int per_processor)
     if (n_splits < 2)
         return INT32_MAX;
     const uint64_t capacity = (uint64_t)a.n_processors * (uint64_t)per_processor;
-    const uint64_t work = a.keys_read / KV_PAGE_TOKENS * (uint64_t)a.n_kv_heads;
+    const uint64_t work = a.split_keys / KV_PAGE_TOKENS * (uint64_t)a.n_kv_heads;
     int pages = work / capacity < INT32_MAX / 2 ? (int)(work / capacity) + 1 : INT32_MAX / 2;
     if (pages < ATTEND_SPLIT_PAGES_MIN)
         pages = ATTEND_SPLIT_PAGES_MIN;
@@ -189,17 +189,24 @@ static attend_launch attend_open_launch(const attend_args &a, const attend_choic
     return l;
 }
 
-/* Keys and values of all blocks' spans, queries in and answers out; splits go out and in. */
+/* Queries in and answers out; splits go out and in. */
 static void attend_count(const attend_args &a, int n_splits)
 {
-    const uint64_t element_bytes = a.kv.type == KV_F32 ? 4 : 2;
-    const uint64_t kv_width = (uint64_t)a.n_kv_heads * (uint64_t)a.head_dim;
     const uint64_t width = (uint64_t)a.n_heads * (uint64_t)a.head_dim;
     const uint64_t row_bytes = (uint64_t)a.n_attend_rows * width * sizeof(bf16);
     const uint64_t split_bytes = n_splits > 1 ? (uint64_t)n_splits * attend_split_bytes(a) : 0;
-    count_op(DEVICE_ATTEND, n_splits > 1 ? 2 : 1,
-             a.keys_read * 2 * kv_width * element_bytes + row_bytes + split_bytes,
-             row_bytes + split_bytes, a.row_keys * 4 * width);
+    count_op(DEVICE_ATTEND, n_splits > 1 ? 2 : 1, row_bytes + split_bytes,
+             row_bytes + split_bytes, 0);
+}
+
+void attend_count_keys(const kv_memory &kv, int n_heads, const attend_keys &keys,
+                       uint64_t n_layers)
+{
+    const uint64_t element_bytes = kv.type == KV_F32 ? 4 : 2;
+    const uint64_t kv_width = (uint64_t)kv.n_kv_heads * (uint64_t)kv.head_dim;
+    const uint64_t width = (uint64_t)n_heads * (uint64_t)kv.head_dim;
+    count_op(DEVICE_ATTEND, 0, n_layers * keys.read * 2 * kv_width * element_bytes, 0,
+             n_layers * keys.seen * 4 * width);
 }
 
 void attend(stream_t s, const attend_args &a)

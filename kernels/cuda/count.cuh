@@ -13,9 +13,7 @@
 
 #include <stdint.h>
 
-extern "C" {
-#include "device.h"
-}
+#include "ops.cuh"
 
 inline thread_local device_counters *counters_of_thread = nullptr;
 
@@ -38,8 +36,8 @@ inline void count_op(device_family family, uint64_t launches, uint64_t bytes_rea
 }
 
 /* Keys that the blocks of a step read in one layer (a span once for each block that goes over
- * it) and that its rows see: what attend_args wants to know for its count. A key is read with
- * its value: 2 * KVH * HD elements; a row that sees it costs 4 * H * HD operations. */
+ * it) and that its rows see. A key is read with its value: 2 * KVH * HD elements; a row that
+ * sees it costs 4 * H * HD operations. */
 struct attend_keys {
     uint64_t read, seen;
 };
@@ -53,5 +51,10 @@ inline attend_keys attend_keys_of(const device_step &s)
         keys.seen += (uint64_t)s.attend_rows[i].position + 1;
     return keys;
 }
+
+/* What attention of so many layers costs for its keys. They are counted once a step, since a
+ * graph that is replayed knows shapes, but not the keys of its step. attend.cu. */
+void attend_count_keys(const kv_memory &kv, int n_heads, const attend_keys &keys,
+                       uint64_t n_layers);
 
 #endif

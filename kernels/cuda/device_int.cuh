@@ -4,7 +4,8 @@
  *     device.cu          the table; opening and closing
  *     device_plan.cu     what memory there is for what, before any is taken
  *     device_weights.cu  the model's weights, copied
- *     device_step.cu     a step: its metadata, its layers, its head
+ *     device_step.cu     a step: its shape, its layers, its head
+ *     device_meta.cu     a step's metadata, copied
  *     device_read.cu     what comes back: logits, hidden states, pages
  *
  * All work is on one stream, so that it is done in the order in which it was asked for.
@@ -62,15 +63,33 @@ struct buffers {
 
 enum { STAGES = 2 };
 
-/* The step's metadata: gathered in pinned memory, copied in one go. There are two of them, so
- * that a step may be filled in while the copy of the one before is under way. */
+/* Where a step's metadata is gathered, and where it is copied to (device_meta.cu). */
 struct stage {
     uint8_t *pinned[STAGES];
-    uint8_t *on_device[STAGES];
+    uint8_t *on_device;
     size_t bytes;    /* of each */
     size_t used;     /* of the current one */
-    int current;     /* which */
+    int current;     /* which of the pinned ones */
     int n_in_flight; /* copies that nobody has waited for since */
+};
+
+/* What a step is computed as: its own counts, or greater ones. Launches and the places of the
+ * metadata depend on a step by these alone. */
+struct step_shape {
+    int n_rows, n_logits;
+    int n_blocks, n_spans, n_branches, n_slots;
+    int block_queries_max, n_pages_max; /* as attend_args */
+    uint64_t split_keys;                /* likewise */
+};
+
+/* The step's metadata on the device. */
+struct step_on_device {
+    const int32_t *tokens, *kv_slots, *logits_rows, *pages, *slots;
+    const float *cos_sin;
+    const device_attend_row *rows;
+    const device_span *spans;
+    const device_block *blocks;
+    const device_branch *branches;
 };
 
 /* The greatest logits of a step on their way to the host. Two of them, so that a step may be
@@ -135,6 +154,11 @@ size_t device_step_bytes(const device_options *o, const device_model *m);
 size_t device_splits_bytes(const device_options *o, const device_model *m, int n_processors);
 
 int device_copy_weights(device *d, const device_model *m, struct err *e);
+
+int device_meta_open(device *d, struct err *e);
+/* One copy, which the stream makes before what comes after. */
+int device_copy_metadata(device *d, const device_step *s, const step_shape *as,
+                         step_on_device *out, struct err *e);
 
 int device_step_open(device *d, struct err *e);
 void device_step_close(device *d);

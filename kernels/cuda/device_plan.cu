@@ -101,7 +101,7 @@ int device_plan_memory(const device_options *o, const device_model *m, const dev
     plan_activations(o, m, n_processors, &p);
     p.scratch = o->exact ? 0 : p.scratch < SCRATCH_MAX ? p.scratch : SCRATCH_MAX;
     p.products = p.scratch + PRODUCTS_WORKSPACE;
-    p.step = STAGES * device_step_bytes(o, m);
+    p.step = device_step_bytes(o, m);
     p.reserve = RESERVE + info->memory_bytes / RESERVE_SHARE;
     p.page = m->n_layers * m->n_kv_heads * 2 * KV_PAGE_TOKENS * m->head_dim *
              (o->kv_type == KV_F32 ? sizeof(float) : sizeof(bf16));

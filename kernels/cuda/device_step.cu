@@ -20,29 +20,7 @@ extern "C" {
 #include "base/limits.h"
 }
 
-enum { SECTION_ALIGN = 16, SECTIONS = 10 };
-
-/* The step's metadata on the device. */
-struct step_on_device {
-    const int32_t *tokens, *kv_slots, *logits_rows, *pages, *slots;
-    const float *cos_sin;
-    const device_attend_row *rows;
-    const device_span *spans;
-    const device_block *blocks;
-    const device_branch *branches;
-};
-
 /* ------------------------------------------------------------------ opening */
-
-size_t device_step_bytes(const device_options *o, const device_model *m)
-{
-    const size_t row = 2 * sizeof(int32_t) + m->n_rot * sizeof(float) +
-                       sizeof(device_attend_row) + 2 * sizeof(device_span) +
-                       sizeof(device_block) + sizeof(device_branch);
-    return o->n_rows_max * row +
-           (o->n_logits_max + o->n_page_refs_max + o->n_slots_max) * sizeof(int32_t) +
-           SECTIONS * SECTION_ALIGN;
-}
 
 template <class T>
 static int take_array(device *d, size_t n, const char *what, T **out, struct err *e)
@@ -100,62 +78,11 @@ int device_step_open(device *d, struct err *e)
 {
     const size_t row = d->model.n_vocab > d->model.dim ? d->model.n_vocab : d->model.dim;
     TRY(take_buffers(d, e));
-    d->meta.bytes = device_step_bytes(&d->options, &d->model);
-    for (int i = 0; i < STAGES; i++) {
-        void *memory = NULL;
-        TRY(device_take(d, d->meta.bytes, "a step's metadata", &memory, e));
-        d->meta.on_device[i] = (uint8_t *)memory;
-        TRY(device_take_pinned(d, d->meta.bytes, "a step's metadata", &memory, e));
-        d->meta.pinned[i] = (uint8_t *)memory;
-    }
+    TRY(device_meta_open(d, e));
     void *memory = NULL;
     TRY(device_take_pinned(d, row * sizeof(float), "a row of logits", &memory, e));
     d->row = (float *)memory;
     return take_results(d, e);
-}
-
-/* ------------------------------------------------------------------ metadata */
-
-/* Puts an array behind the others and says where it will be on the device. */
-template <class T> static const T *put(stage *m, const T *array, size_t n)
-{
-    const size_t at = m->used, bytes = n * sizeof(T);
-    ASSERT(at + bytes <= m->bytes);
-    if (n > 0)
-        memcpy(m->pinned[m->current] + at, array, bytes);
-    m->used = (at + bytes + SECTION_ALIGN - 1) / SECTION_ALIGN * SECTION_ALIGN;
-    return (const T *)(m->on_device[m->current] + at);
-}
-
-/* A stage is filled again only when its last copy is known to have ended. */
-static int next_stage(device *d, struct err *e)
-{
-    stage *m = &d->meta;
-    if (m->n_in_flight == STAGES)
-        TRY(device_settle(d, "a step before failed", e));
-    m->current = (m->current + 1) % STAGES;
-    m->n_in_flight++;
-    m->used = 0;
-    return 0;
-}
-
-static int copy_metadata(device *d, const device_step *s, step_on_device *out, struct err *e)
-{
-    TRY(next_stage(d, e));
-    stage *m = &d->meta;
-    out->tokens = put(m, s->tokens, s->n_rows);
-    out->kv_slots = put(m, s->kv_slots, s->n_rows);
-    out->cos_sin = put(m, s->cos_sin, s->n_rows * d->model.n_rot);
-    out->rows = put(m, s->attend_rows, s->n_attend_rows);
-    out->spans = put(m, s->spans, s->n_spans);
-    out->blocks = put(m, s->blocks, s->n_blocks);
-    out->branches = put(m, s->branches, s->n_branches);
-    out->pages = put(m, s->pages, s->n_pages);
-    out->slots = put(m, s->slots, s->n_slots);
-    out->logits_rows = put(m, s->logits_rows, s->n_logits);
-    copy_to_device(d->stream, m->on_device[m->current], m->pinned[m->current], m->used);
-    d->counters.copies++;
-    return 0;
 }
 
 /* ------------------------------------------------------------------ the layers */
@@ -164,10 +91,8 @@ static int copy_metadata(device *d, const device_step *s, step_on_device *out, s
 struct pass {
     device *d;
     const device_step *s;
+    step_shape as;
     step_on_device on;
-    int n_rows;
-    attend_keys keys;
-    int block_queries_max, n_pages_max;
     struct err *e;
 };
 
@@ -178,7 +103,7 @@ static int multiply(const pass *p, const fused *w, const bf16 *x, product_out ki
     for (int i = 0; i < w->n_parts; i++) {
         const int column = w->columns[i];
         const float *bias = w->bias ? w->bias + column : NULL;
-        TRY(product(d->products_of, d->stream, w->parts[i], x, p->n_rows, bias, kind,
+        TRY(product(d->products_of, d->stream, w->parts[i], x, p->as.n_rows, bias, kind,
                     (uint8_t *)y + (size_t)column * element, w->n_rows, p->e));
     }
     return 0;
@@ -187,7 +112,7 @@ static int multiply(const pass *p, const fused *w, const bf16 *x, product_out ki
 static void norm(const pass *p, const float *w)
 {
     device *d = p->d;
-    rmsnorm(d->stream, d->b.x, NULL, w, d->model.rms_eps, p->n_rows, (int)d->model.dim,
+    rmsnorm(d->stream, d->b.x, NULL, w, d->model.rms_eps, p->as.n_rows, (int)d->model.dim,
             d->b.hidden, NULL);
 }
 
@@ -196,7 +121,7 @@ static void rotate_heads(const pass *p, const layer *l, int index)
     device *d = p->d;
     heads_args a = {};
     a.qkv = d->b.qkv;
-    a.n_rows = p->n_rows;
+    a.n_rows = p->as.n_rows;
     a.n_heads = (int)d->model.n_heads;
     a.n_kv_heads = (int)d->model.n_kv_heads;
     a.head_dim = (int)d->model.head_dim;
@@ -230,18 +155,17 @@ static void mix(const pass *p, int index)
     a.branches = p->on.branches;
     a.pages = p->on.pages;
     a.slots = p->on.slots;
-    a.n_blocks = (int)p->s->n_blocks;
-    a.n_attend_rows = (int)p->s->n_attend_rows;
-    a.block_queries_max = p->block_queries_max;
-    a.n_pages_max = p->n_pages_max;
+    a.n_blocks = p->as.n_blocks;
+    a.n_attend_rows = p->as.n_rows;
+    a.block_queries_max = p->as.block_queries_max;
+    a.n_pages_max = p->as.n_pages_max;
     a.shared_bytes_max = d->shared_bytes_max;
     a.n_processors = d->n_processors;
     a.scratch = d->b.splits;
     a.scratch_bytes = device_splits_bytes(&d->options, &d->model, d->n_processors);
     a.exact = d->options.exact;
     a.mixed = d->b.mixed;
-    a.keys_read = p->keys.read;
-    a.row_keys = p->keys.seen;
+    a.split_keys = p->as.split_keys;
     attend(d->stream, a);
 }
 
@@ -256,7 +180,7 @@ static int run_layer(const pass *p, int index)
     TRY(multiply(p, &l->out, d->b.mixed, PRODUCT_F32_ADD, d->b.x));
     norm(p, l->ffn_norm);
     TRY(multiply(p, &l->gate_up, d->b.hidden, PRODUCT_BF16, d->b.gate_up));
-    silu_mul(d->stream, d->b.gate_up, p->n_rows, (int)d->model.ffn_dim, d->b.inner);
+    silu_mul(d->stream, d->b.gate_up, p->as.n_rows, (int)d->model.ffn_dim, d->b.inner);
     return multiply(p, &l->down, d->b.inner, PRODUCT_F32_ADD, d->b.x);
 }
 
@@ -265,7 +189,7 @@ static int run_layers(const pass *p)
     device *d = p->d;
     if (p->s->n_layers == 0)
         return 0;
-    embed(d->stream, d->embedding, p->on.tokens, p->n_rows, d->b.x, d->b.best);
+    embed(d->stream, d->embedding, p->on.tokens, p->as.n_rows, d->b.x, d->b.best);
     for (size_t i = 0; i < p->s->n_layers; i++)
         TRY(run_layer(p, (int)((p->s->first_layer + i) % d->model.n_layers)));
     return 0;
@@ -274,7 +198,7 @@ static int run_layers(const pass *p)
 static int run_head(const pass *p)
 {
     device *d = p->d;
-    const int n = (int)p->s->n_logits, n_vocab = (int)d->model.n_vocab;
+    const int n = p->as.n_logits, n_vocab = (int)d->model.n_vocab;
     if (!p->s->has_head || n == 0)
         return 0;
     rmsnorm(d->stream, d->b.x, p->on.logits_rows, d->output_norm, d->model.rms_eps, n,
@@ -329,23 +253,37 @@ static void check_step(const device *d, const device_step *s)
         ASSERT(s->tokens[i] >= device_best_of(d->n_logits) + 1);
 }
 
+/* Nothing rounded: the step is computed as it is. */
+static step_shape shape_of(const device *d, const device_step *s)
+{
+    step_shape as = {};
+    as.n_rows = (int)s->n_rows;
+    as.n_logits = (int)s->n_logits;
+    as.n_blocks = (int)s->n_blocks;
+    as.n_spans = (int)s->n_spans;
+    as.n_branches = (int)s->n_branches;
+    as.n_slots = (int)s->n_slots;
+    as.block_queries_max = block_queries_max(d, s);
+    as.n_pages_max = n_pages_max(s);
+    as.split_keys = attend_keys_of(*s).read;
+    return as;
+}
+
 int device_run_step(device *d, const device_step *s, struct err *e)
 {
     check_step(d, s);
     pass p = {};
     p.d = d;
     p.s = s;
-    p.n_rows = (int)s->n_rows;
-    p.keys = attend_keys_of(*s);
-    p.block_queries_max = block_queries_max(d, s);
-    p.n_pages_max = n_pages_max(s);
+    p.as = shape_of(d, s);
     p.e = e;
     count_into(&d->counters);
-    int rc = copy_metadata(d, s, &p.on, e);
+    int rc = device_copy_metadata(d, s, &p.as, &p.on, e);
     if (rc == 0)
         rc = run_layers(&p);
     if (rc == 0)
         rc = run_head(&p);
+    attend_count_keys(d->kv, (int)d->model.n_heads, attend_keys_of(*s), s->n_layers);
     count_into(NULL);
     d->counters.steps++;
     d->n_logits = s->has_head ? s->n_logits : 0;

@@ -97,10 +97,9 @@ struct attend_args {
     int n_processors;
     float *scratch;
     size_t scratch_bytes;
-    /* Keys of all blocks' spans, and keys that all rows see (count.cuh: attend_keys): what it
-     * costs, and how keys are split. */
-    uint64_t keys_read, row_keys;
+    uint64_t split_keys; /* of all blocks' spans, about: how keys are split goes by it */
 };
+/* Counts itself but for the keys: attend_count_keys(). */
 void attend(stream_t s, const attend_args &a);
 /* Rows of a block that fill the largest tile: what a plan should aim at for rows that share
  * pages. */

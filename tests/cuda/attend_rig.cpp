@@ -1,4 +1,5 @@
 #include "attend_rig.h"
+#include "count.cuh"
 
 #include <algorithm>
 #include <math.h>
@@ -308,6 +309,17 @@ static float scale_of(const rig &r)
     return (float)(1.0 / sqrt((double)r.head_dim));
 }
 
+/* As the device counts them once for a step. */
+static attend_keys keys_of(const rig_plan &plan)
+{
+    device_step s = {};
+    s.n_spans = plan.spans.size();
+    s.spans = plan.spans.data();
+    s.n_attend_rows = plan.rows.size();
+    s.attend_rows = plan.rows.data();
+    return attend_keys_of(s);
+}
+
 std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
 {
     rig r = original;
@@ -339,10 +351,7 @@ std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
     a.n_attend_rows = (int)plan.rows.size();
     a.block_queries_max = plan.block_rows_max * (r.n_heads / r.n_kv_heads);
     a.n_pages_max = plan.n_pages_max;
-    for (const device_span &span : plan.spans)
-        a.keys_read += (uint64_t)span.n_keys;
-    for (const device_attend_row &row : plan.rows)
-        a.row_keys += (uint64_t)row.position + 1;
+    a.split_keys = keys_of(plan).read;
     a.exact = way.exact;
     a.mixed = on_device(mixed);
     a.shared_bytes_max = way.shared_bytes_max;
@@ -351,6 +360,7 @@ std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
         way.scratch_bytes ? static_cast<float *>(device_alloc(way.scratch_bytes)) : nullptr;
     a.scratch_bytes = way.scratch_bytes;
     attend(nullptr, a);
+    attend_count_keys(a.kv, a.n_heads, keys_of(plan), 1);
     copy_to_host(nullptr, mixed.data(), a.mixed, mixed.size() * sizeof(bf16));
     stream_wait(nullptr);
     assert_null(last_error());

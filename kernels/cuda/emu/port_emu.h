@@ -27,7 +27,7 @@ static constexpr emu_place emu_here(const char *file = __builtin_FILE(),
 /* ------------------------------------------------------------------ launches and memory */
 
 typedef emu_stream *stream_t;
-typedef struct emu_event *event_t;
+typedef emu_event *event_t;
 
 /* Arguments are converted to the kernel's own types once, by the caller, as nvcc does. */
 template <class... P>
