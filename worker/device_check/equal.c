@@ -61,6 +61,7 @@ static const struct lever levers[] = {
      true,
      false,
      {.batch = 8, .step_tokens = 48, .chunk_tokens = 16, SHARED}},
+    {"exact, a step ahead, shared", true, false, {TOGETHER, SHARED, .device_ahead = true}},
     {"exact, drafts, shared", true, false, {TOGETHER, SHARED, DRAFTS}},
     {"fast, one after another", false, false, {ALONE}},
     {"fast, all at once, shared", false, false, {TOGETHER, SHARED}},
