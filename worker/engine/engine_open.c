@@ -193,6 +193,12 @@ static int open_disk(struct engine *eng, struct err *e)
     return kv_disk_open(&disk, eng->kvpool, &eng->disk, e);
 }
 
+/* Of a sequence, or of what calibration computes at once. */
+static size_t positions_max(const struct engine_options *o)
+{
+    return size_max(o->context, o->step_tokens + o->draft_tokens + 1);
+}
+
 static int open_forward(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
@@ -203,7 +209,8 @@ static int open_forward(struct engine *eng, struct err *e)
                                             .shared_attention = o->shared_attention,
                                             .drafts = o->draft_tokens > 0,
                                             .device = eng->device,
-                                            .n_page_refs_max = engine_page_refs_max(o)};
+                                            .n_page_refs_max = engine_page_refs_max(o),
+                                            .n_positions_max = positions_max(o)};
     return forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
                         &forward, &eng->forward, e);
 }

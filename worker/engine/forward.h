@@ -43,6 +43,7 @@ struct forward_options {
     struct engine_device *device; /* borrowed; NULL: the kernel table computes. Its pages are
                                      the pool's, its weights the model's */
     size_t n_page_refs_max; /* with a device: pages of a step's segments, each for itself */
+    size_t n_positions_max; /* likewise: rows' positions are below it */
 };
 
 /* Everything but options is borrowed. */

@@ -17,7 +17,9 @@
 #include "engine/layout.h"
 #include "engine/memory.h"
 
-enum { ROWS_PER_ITEM = 32 }; /* of a thread's share; fewer are not worth a join */
+/* Of a thread's share; fewer are not worth a join. */
+enum { POSITIONS_PER_ITEM = 32, ROWS_PER_ITEM = 256 };
+enum { POSITIONS_MORE = 256 }; /* at least, when more are needed */
 enum { STEPS_BEGUN_MAX = 2 };
 
 /* What is asked of a step's logits. */
@@ -41,6 +43,8 @@ struct forward_device {
     struct wanted *ended; /* the one whose results these are */
     size_t n_begun;       /* and have not ended */
     int32_t *best;        /* [n_logits_max] */
+    float *angles;        /* [n_positions_max, n_rot / 2, 2] */
+    size_t n_angles;      /* positions whose they are */
     size_t n_pages, n_slots;
     size_t n_page_refs_max, n_slots_max;
     bool has_hidden; /* the step's hidden rows are here */
@@ -78,12 +82,14 @@ static bool take_arrays(struct forward_device *d, size_t n_rows, size_t n_logits
            d->best;
 }
 
-static void lay_buffers(struct layout *l, struct forward *f)
+/* Returns where the angles of all positions are. */
+static float *lay_buffers(struct layout *l, struct forward *f)
 {
     const struct model_config *c = f->config;
     f->cos_sin = layout_take(l, f->options.n_rows_max * c->n_rot * sizeof(float));
     f->logits = layout_take(l, f->options.n_logits_max * c->n_vocab * sizeof(float));
     f->hidden_rows = layout_take(l, f->options.n_logits_max * c->dim * sizeof(float));
+    return layout_take(l, f->options.n_positions_max * c->n_rot * sizeof(float));
 }
 
 int forward_device_open(struct forward *f, struct err *e)
@@ -93,11 +99,11 @@ int forward_device_open(struct forward *f, struct err *e)
     lay_buffers(&sizes, f);
     TRY(memory_take(sizes.used, "the results of a device", &f->block, e));
     f->block_bytes = sizes.used;
-    struct layout filled = {.base = f->block};
-    lay_buffers(&filled, f);
     struct forward_device *d = f->on_device = calloc(1, sizeof *d);
     if (!d)
         return ERR_SET(e, ERR_NOMEM, "no memory for the steps of a device");
+    struct layout filled = {.base = f->block};
+    d->angles = lay_buffers(&filled, f);
     d->n_page_refs_max = o->n_page_refs_max;
     d->n_slots_max = o->drafts ? forward_device_slots_max(o->n_rows_max) : 0;
     if (!take_arrays(d, o->n_rows_max, o->n_logits_max))
@@ -165,17 +171,49 @@ static void angles_item(void *ctx, size_t item, size_t thread)
 {
     (void)thread;
     struct forward *f = ctx;
+    struct forward_device *d = f->on_device;
+    const size_t begin = d->n_angles + item * POSITIONS_PER_ITEM;
+    const size_t end = size_min(begin + POSITIONS_PER_ITEM, f->options.n_positions_max);
+    for (size_t position = begin; position < end; position++)
+        forward_angles(f, position, d->angles + position * f->config->n_rot);
+}
+
+/* Each position's once, for it comes again with every sequence: sines are most of what the host
+ * would do for a step. */
+static void make_angles(struct forward *f, size_t n_positions)
+{
+    struct forward_device *d = f->on_device;
+    ASSERT(n_positions <= f->options.n_positions_max);
+    if (n_positions <= d->n_angles)
+        return;
+    const size_t n_more = size_max(n_positions - d->n_angles, POSITIONS_MORE);
+    const size_t n_items = size_divide_up(n_more, POSITIONS_PER_ITEM);
+    pool_run(f->threads, angles_item, f, n_items);
+    d->n_angles =
+        size_min(d->n_angles + n_items * POSITIONS_PER_ITEM, f->options.n_positions_max);
+}
+
+static void rows_item(void *ctx, size_t item, size_t thread)
+{
+    (void)thread;
+    struct forward *f = ctx;
+    const struct forward_device *d = f->on_device;
+    const size_t n_rot = f->config->n_rot;
     const size_t begin = item * ROWS_PER_ITEM;
     const size_t end = size_min(begin + ROWS_PER_ITEM, f->plan->n_rows);
     for (size_t row = begin; row < end; row++)
-        forward_angles(f, (size_t)f->on_device->positions[row],
-                       f->cos_sin + row * f->config->n_rot);
+        memcpy(f->cos_sin + row * n_rot, d->angles + (size_t)d->positions[row] * n_rot,
+               n_rot * sizeof f->cos_sin[0]);
 }
 
-/* The device waits for them: milliseconds of a long step on one thread. */
 static void fill_angles(struct forward *f)
 {
-    pool_run(f->threads, angles_item, f, size_divide_up(f->plan->n_rows, ROWS_PER_ITEM));
+    const struct forward_device *d = f->on_device;
+    int32_t last = 0;
+    for (size_t row = 0; row < f->plan->n_rows; row++)
+        last = d->positions[row] > last ? d->positions[row] : last;
+    make_angles(f, (size_t)last + 1);
+    pool_run(f->threads, rows_item, f, size_divide_up(f->plan->n_rows, ROWS_PER_ITEM));
 }
 
 /* The slots of a path from its first node that is not in its place to its last. */
