@@ -67,6 +67,7 @@ struct device_options {
     size_t n_page_refs_max; /* struct device_step's pages */
     size_t n_slots_max;     /* struct device_step's slots */
     bool exact;
+    bool graphs; /* small steps of like shape are captured once and launched as one */
 };
 
 /* ------------------------------------------------------------------ a step */
@@ -153,9 +154,12 @@ struct device_cost {
     uint64_t launches, bytes_read, bytes_written, flops;
 };
 
-/* What steps have cost since open, as the source counts it. */
+/* What steps have cost since open, as the source counts it: of graphs as of launches. Rows that
+ * fill a step up to a graph's number of rows are computed, and so counted. */
 struct device_counters {
     uint64_t steps, copies;
+    uint64_t graphs_captured, graphs_replayed;
+    uint64_t graph_launches; /* those of the families below that were part of a replay */
     struct device_cost of[DEVICE_N_FAMILIES];
 };
 

@@ -127,6 +127,7 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
         .device = s->device,
         .device_ordinal = (size_t)s->device_ordinal,
         .device_exact = s->device_exact,
+        .device_graphs = s->device_graphs,
         .device_ahead = s->device_ahead,
     };
     return choose_formats(s, out, e);
@@ -156,6 +157,7 @@ static char *describe_engine(const struct engine *eng, const struct settings *s,
     if (plan.device) {
         json_object_set_new(root, "device", json_string(plan.device));
         json_object_set_new(root, "device_exact", json_boolean(s->device_exact));
+        json_object_set_new(root, "device_graphs", json_boolean(s->device_graphs));
         json_object_set_new(root, "device_ahead", json_boolean(s->device_ahead));
     }
     if (*drafts->text)

@@ -55,6 +55,7 @@
 #include "attend_merge.cuh"
 #include "attend_plain.cuh"
 #include "attend_tile.cuh"
+#include "buckets.h"
 #include "count.cuh"
 
 extern "C" {
@@ -175,15 +176,27 @@ static int attend_warp_queries(int heads, int rows)
     return heads <= rows ? rows - rows % heads : rows;
 }
 
+static int attend_tile_queries(const attend_args &a, const attend_choice &c)
+{
+    const int heads = a.n_heads / a.n_kv_heads;
+    return c.stack > 0 ? c.warps * attend_warp_queries(heads, ROWS * c.stack) : c.warps;
+}
+
+static attend_split attend_split_of(const attend_args &a, const attend_choice &c)
+{
+    const int pages = attend_split_pages(a, c.per_processor);
+    return {pages, pages < INT32_MAX ? (a.n_pages_max + pages - 1) / pages : 1};
+}
+
 static attend_launch attend_open_launch(const attend_args &a, const attend_choice &c)
 {
     attend_launch l;
     l.a = a;
     l.heads = a.n_heads / a.n_kv_heads;
-    l.warp_queries = c.stack > 0 ? attend_warp_queries(l.heads, ROWS * c.stack) : 1;
-    l.tile_queries = l.warp_queries * c.warps;
+    l.tile_queries = attend_tile_queries(a, c);
+    l.warp_queries = l.tile_queries / c.warps;
     l.n_tiles = (a.block_queries_max + l.tile_queries - 1) / l.tile_queries;
-    l.split_pages = attend_split_pages(a, c.per_processor);
+    l.split_pages = attend_split_of(a, c).n_pages;
     l.scale_log2 = a.scale * 1.44269504f;
     l.partial = l.split_pages < INT32_MAX ? a.scratch : nullptr;
     return l;
@@ -217,7 +230,7 @@ void attend(stream_t s, const attend_args &a)
         return;
     const attend_choice c = attend_choose_kernel(a);
     const attend_launch l = attend_open_launch(a, c);
-    const int n_splits = l.partial ? (a.n_pages_max + l.split_pages - 1) / l.split_pages : 1;
+    const int n_splits = attend_split_of(a, c).n_parts;
     const dim3 grid((unsigned)(a.n_blocks * l.n_tiles), (unsigned)a.n_kv_heads,
                     (unsigned)n_splits);
     LAUNCH(c.kernel, grid, dim3((unsigned)(32 * c.warps)), c.shared_bytes, s, l);
@@ -225,6 +238,19 @@ void attend(stream_t s, const attend_args &a)
         LAUNCH(attend_merge, dim3((unsigned)a.n_attend_rows, (unsigned)a.n_heads), dim3(32), 0,
                s, l, n_splits);
     attend_count(a, n_splits);
+}
+
+/* Tiles are counted in powers of two: what is too many ends at once. */
+attend_split attend_round(attend_args *a)
+{
+    const int tile = attend_tile_queries(*a, attend_choose_kernel(*a));
+    int n_tiles = 1;
+    while (n_tiles * tile < a->block_queries_max)
+        n_tiles *= 2;
+    a->block_queries_max = n_tiles * tile;
+    a->n_pages_max = (int)bucket_of((uint64_t)a->n_pages_max);
+    a->split_keys = KV_PAGE_TOKENS * bucket_of(a->split_keys / KV_PAGE_TOKENS + 1);
+    return attend_split_of(*a, attend_choose_kernel(*a));
 }
 
 int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_bytes_max)
@@ -237,8 +263,6 @@ int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_b
     a.block_queries_max = INT32_MAX;
     a.shared_bytes_max = shared_bytes_max;
     const attend_choice c = attend_choose_kernel(a);
-    const int heads = n_heads / n_kv_heads;
-    const int rows =
-        c.stack > 0 ? c.warps * attend_warp_queries(heads, ROWS * c.stack) / heads : 1;
+    const int rows = c.stack > 0 ? attend_tile_queries(a, c) / (n_heads / n_kv_heads) : 1;
     return rows > 0 ? rows : 1;
 }

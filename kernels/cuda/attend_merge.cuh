@@ -51,6 +51,8 @@ DEVICE void attend_put_partial_sums(const attend_launch &l, size_t at, float top
 KERNEL void __launch_bounds__(32) attend_merge(const attend_launch l, int n_splits_max)
 {
     const int lane = (int)threadIdx.x, row = (int)blockIdx.x, head = (int)blockIdx.y;
+    if (l.a.rows[row].row < 0)
+        return;
     const size_t head_dim = (size_t)l.a.head_dim;
     const float *sums = attend_partial_sums(l, n_splits_max);
     const int n_splits = l.a.rows[row].position / KV_PAGE_TOKENS / l.split_pages + 1;

@@ -6,6 +6,7 @@
  *     device_weights.cu  the model's weights, copied
  *     device_step.cu     a step: its shape, its layers, its head
  *     device_meta.cu     a step's metadata, copied
+ *     device_graph.cu    steps of few rows as graphs
  *     device_read.cu     what comes back: logits, hidden states, pages
  *
  * All work is on one stream, so that it is done in the order in which it was asked for.
@@ -74,13 +75,16 @@ struct stage {
 };
 
 /* What a step is computed as: its own counts, or greater ones. Launches and the places of the
- * metadata depend on a step by these alone. */
+ * metadata depend on a step by these alone: what else they come to depend on belongs here. */
 struct step_shape {
     int n_rows, n_logits;
     int n_blocks, n_spans, n_branches, n_slots;
-    int block_queries_max, n_pages_max; /* as attend_args */
-    uint64_t split_keys;                /* likewise */
+    /* Of attention, where the shape is rounded up. */
+    int block_queries_max;
+    attend_split split;
 };
+
+enum { SPANS_OF_ROW = 2 };
 
 /* The step's metadata on the device. */
 struct step_on_device {
@@ -102,6 +106,23 @@ struct result {
 };
 
 enum { RESULTS = 2 };
+/* A shape that was computed, and its graph, if it has one. */
+struct graph_entry {
+    step_shape shape;
+    uint64_t used_at; /* 0: nothing is here */
+    bool is_tried;    /* to capture it */
+    graph_t graph;    /* or NULL */
+    device_cost cost[DEVICE_N_FAMILIES];
+};
+
+enum {
+    GRAPHS_MAX = 64,     /* the one that was not used longest goes */
+    GRAPH_ROWS_MAX = 256 /* of a step; larger ones keep the device busy by launches */
+};
+struct graph_cache {
+    graph_entry entries[GRAPHS_MAX];
+    uint64_t n_uses;
+};
 
 struct allocation {
     void *memory;
@@ -126,6 +147,7 @@ struct device {
     kv_memory kv;
     buffers b;
     stage meta;
+    graph_cache graphs;
 
     result results[RESULTS];
     int last_result; /* which was begun last */
@@ -159,6 +181,16 @@ int device_meta_open(device *d, struct err *e);
 /* One copy, which the stream makes before what comes after. */
 int device_copy_metadata(device *d, const device_step *s, const step_shape *as,
                          step_on_device *out, struct err *e);
+
+/* Whether the step is one that graphs are made for. */
+bool device_is_for_graph(const device *d, const device_step *s);
+/* Rounds up the shape, and counts of attention with it. */
+void device_round_shape(const device *d, step_shape *as, attend_args *a);
+/* Launches of a step of this shape, on the device's stream; called again for a capture. */
+typedef int device_work(const void *context, struct err *e);
+int device_run_by_graph(device *d, const step_shape *shape, device_work *work,
+                        const void *context, struct err *e);
+void device_free_graphs(device *d);
 
 int device_step_open(device *d, struct err *e);
 void device_step_close(device *d);

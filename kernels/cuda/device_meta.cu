@@ -20,7 +20,7 @@ extern "C" {
 #include "base/check.h"
 }
 
-enum { SECTION_ALIGN = 16, SECTIONS = 10, SPANS_OF_ROW = 2 };
+enum { SECTION_ALIGN = 16, SECTIONS = 10 };
 
 size_t device_step_bytes(const device_options *o, const device_model *m)
 {

@@ -8,10 +8,11 @@
  *     head:       last = norm(x) of the rows that want logits;  logits = last * Woutput;
  *                 the greatest of each
  *
- * Everything from the embedding to the head depends on the host's counts and on pointers alone.
+ * Launches depend on a step by its shape (device_int.cuh) alone, and read the rest of it from
+ * the metadata: so that they can be captured (device_graph.cu).
  */
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "device_int.cuh"
 
@@ -74,11 +75,27 @@ void device_step_close(device *d)
             event_close(d->results[i].is_there);
 }
 
+/* Of rows that fill up a shape nobody writes what attention gives. */
+static int clear_mixed(device *d, struct err *e)
+{
+    const size_t n_max = GRAPH_ROWS_MAX;
+    const size_t n_rows = d->options.n_rows_max < n_max ? d->options.n_rows_max : n_max;
+    const size_t n = n_rows * d->model.n_heads * d->model.head_dim;
+    void *zeros = calloc(n, sizeof(bf16));
+    if (!zeros)
+        return ERR_SET(e, ERR_NOMEM, "no memory to clear a device's activations");
+    copy_to_device(d->stream, d->b.mixed, zeros, n * sizeof(bf16));
+    free(zeros);
+    return 0;
+}
+
 int device_step_open(device *d, struct err *e)
 {
     const size_t row = d->model.n_vocab > d->model.dim ? d->model.n_vocab : d->model.dim;
     TRY(take_buffers(d, e));
     TRY(device_meta_open(d, e));
+    if (d->options.graphs)
+        TRY(clear_mixed(d, e));
     void *memory = NULL;
     TRY(device_take_pinned(d, row * sizeof(float), "a row of logits", &memory, e));
     d->row = (float *)memory;
@@ -93,6 +110,7 @@ struct pass {
     const device_step *s;
     step_shape as;
     step_on_device on;
+    attend_args attend; /* of any layer */
     struct err *e;
 };
 
@@ -140,33 +158,9 @@ static void rotate_heads(const pass *p, const layer *l, int index)
 
 static void mix(const pass *p, int index)
 {
-    device *d = p->d;
-    attend_args a = {};
-    a.q = d->b.q;
-    a.n_heads = (int)d->model.n_heads;
-    a.n_kv_heads = (int)d->model.n_kv_heads;
-    a.head_dim = (int)d->model.head_dim;
-    a.scale = (float)(1.0 / sqrt((double)d->model.head_dim));
-    a.kv = d->kv;
+    attend_args a = p->attend;
     a.layer = index;
-    a.rows = p->on.rows;
-    a.spans = p->on.spans;
-    a.blocks = p->on.blocks;
-    a.branches = p->on.branches;
-    a.pages = p->on.pages;
-    a.slots = p->on.slots;
-    a.n_blocks = p->as.n_blocks;
-    a.n_attend_rows = p->as.n_rows;
-    a.block_queries_max = p->as.block_queries_max;
-    a.n_pages_max = p->as.n_pages_max;
-    a.shared_bytes_max = d->shared_bytes_max;
-    a.n_processors = d->n_processors;
-    a.scratch = d->b.splits;
-    a.scratch_bytes = device_splits_bytes(&d->options, &d->model, d->n_processors);
-    a.exact = d->options.exact;
-    a.mixed = d->b.mixed;
-    a.split_keys = p->as.split_keys;
-    attend(d->stream, a);
+    attend(p->d->stream, a);
 }
 
 static int run_layer(const pass *p, int index)
@@ -209,10 +203,20 @@ static int run_head(const pass *p)
     return 0;
 }
 
-/* Behind the step, for the host. */
+/* All launches of the step; a device_work. */
+static int run_pass(const void *context, struct err *e)
+{
+    pass p = *(const pass *)context;
+    p.e = e;
+    TRY(run_layers(&p));
+    return run_head(&p);
+}
+
+/* For the host; behind a graph rather than in it: where it goes to is for each step to say. */
 static void send_result(device *d, const device_step *s)
 {
-    if (!s->has_head || s->n_logits == 0)
+    d->n_logits = s->has_head ? s->n_logits : 0;
+    if (d->n_logits == 0)
         return;
     d->last_result = (d->last_result + 1) % RESULTS;
     result *r = &d->results[d->last_result];
@@ -248,13 +252,13 @@ static void check_step(const device *d, const device_step *s)
     const device_options *o = &d->options;
     ASSERT(s->n_rows >= 1 && s->n_rows <= o->n_rows_max && s->n_attend_rows == s->n_rows);
     ASSERT(s->n_logits <= o->n_logits_max && s->n_pages <= o->n_page_refs_max);
-    ASSERT(s->n_slots <= o->n_slots_max && s->n_spans <= 2 * s->n_rows);
+    ASSERT(s->n_slots <= o->n_slots_max && s->n_spans <= SPANS_OF_ROW * s->n_rows);
     for (size_t i = 0; i < s->n_rows; i++)
         ASSERT(s->tokens[i] >= device_best_of(d->n_logits) + 1);
 }
 
-/* Nothing rounded: the step is computed as it is. */
-static step_shape shape_of(const device *d, const device_step *s)
+/* Nothing rounded: the step as it is. */
+static step_shape shape_of(const device_step *s)
 {
     step_shape as = {};
     as.n_rows = (int)s->n_rows;
@@ -263,31 +267,70 @@ static step_shape shape_of(const device *d, const device_step *s)
     as.n_spans = (int)s->n_spans;
     as.n_branches = (int)s->n_branches;
     as.n_slots = (int)s->n_slots;
-    as.block_queries_max = block_queries_max(d, s);
-    as.n_pages_max = n_pages_max(s);
-    as.split_keys = attend_keys_of(*s).read;
     return as;
+}
+
+/* All but the places of the metadata. */
+static attend_args attention_of(const device *d, const device_step *s, const attend_keys &keys)
+{
+    attend_args a = {};
+    a.q = d->b.q;
+    a.n_heads = (int)d->model.n_heads;
+    a.n_kv_heads = (int)d->model.n_kv_heads;
+    a.head_dim = (int)d->model.head_dim;
+    a.scale = (float)(1.0 / sqrt((double)d->model.head_dim));
+    a.kv = d->kv;
+    a.n_blocks = (int)s->n_blocks;
+    a.n_attend_rows = (int)s->n_attend_rows;
+    a.block_queries_max = block_queries_max(d, s);
+    a.n_pages_max = n_pages_max(s);
+    a.split_keys = keys.read;
+    a.shared_bytes_max = d->shared_bytes_max;
+    a.n_processors = d->n_processors;
+    a.scratch = d->b.splits;
+    a.scratch_bytes = device_splits_bytes(&d->options, &d->model, d->n_processors);
+    a.exact = d->options.exact;
+    a.mixed = d->b.mixed;
+    return a;
+}
+
+static void place_attention(pass *p)
+{
+    p->attend.rows = p->on.rows;
+    p->attend.spans = p->on.spans;
+    p->attend.blocks = p->on.blocks;
+    p->attend.branches = p->on.branches;
+    p->attend.pages = p->on.pages;
+    p->attend.slots = p->on.slots;
+}
+
+static int run_step(device *d, const device_step *s, struct err *e)
+{
+    const attend_keys keys = attend_keys_of(*s);
+    const bool by_graph = device_is_for_graph(d, s);
+    pass p = {};
+    p.d = d;
+    p.s = s;
+    p.as = shape_of(s);
+    p.attend = attention_of(d, s, keys);
+    if (by_graph)
+        device_round_shape(d, &p.as, &p.attend);
+    TRY(device_copy_metadata(d, s, &p.as, &p.on, e));
+    place_attention(&p);
+    TRY(by_graph ? device_run_by_graph(d, &p.as, run_pass, &p, e) : run_pass(&p, e));
+    attend_count_keys(d->kv, (int)d->model.n_heads, keys, s->n_layers);
+    return 0;
 }
 
 int device_run_step(device *d, const device_step *s, struct err *e)
 {
     check_step(d, s);
-    pass p = {};
-    p.d = d;
-    p.s = s;
-    p.as = shape_of(d, s);
-    p.e = e;
     count_into(&d->counters);
-    int rc = device_copy_metadata(d, s, &p.as, &p.on, e);
-    if (rc == 0)
-        rc = run_layers(&p);
-    if (rc == 0)
-        rc = run_head(&p);
-    attend_count_keys(d->kv, (int)d->model.n_heads, attend_keys_of(*s), s->n_layers);
+    const int rc = run_step(d, s, e);
     count_into(NULL);
     d->counters.steps++;
-    d->n_logits = s->has_head ? s->n_logits : 0;
-    if (rc == 0)
-        send_result(d, s);
-    return rc != 0 ? rc : device_failure("a kernel cannot be launched", e);
+    if (rc != 0)
+        return rc;
+    send_result(d, s);
+    return device_failure("a kernel cannot be launched", e);
 }

@@ -127,6 +127,8 @@ KERNEL void split_head_items(heads_args a)
                    a.cos_sin + (int64_t)row * a.n_rot, a.n_rot / 2};
     if (head < a.n_heads) {
         write_head(a, h, lane, a.q + ((int64_t)row * a.n_heads + head) * a.head_dim);
+    } else if (a.kv_slots[row] < 0) { /* again the whole warp */
+        return;
     } else if (head < a.n_heads + a.n_kv_heads) {
         h.norm = a.k_norm;
         write_kv(a, h, lane, kv_place(a, row, head - a.n_heads, 0));

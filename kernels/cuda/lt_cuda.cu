@@ -14,13 +14,11 @@
 #include <cublasLt.h>
 #include <stdlib.h>
 
+#include "buckets.h"
 #include "count.cuh"
 #include "lt.h"
 
 enum { PLANS_MAX = 1024, CANDIDATES_MAX = 8, TRIES = 3, ALIGN_BYTES = 16 };
-
-static const int ROW_BUCKETS[] = {1,   2,   4,   8,   16,  24,   32,   48,   64,   96,  128,
-                                  192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
 
 struct plan_key {
     int n_outputs, n_inputs;
@@ -87,14 +85,6 @@ void lt_close(lt *l)
 }
 
 /* ---- plans */
-
-static int bucket_of(int n_rows)
-{
-    for (int rows : ROW_BUCKETS)
-        if (n_rows <= rows)
-            return rows;
-    return n_rows;
-}
 
 static int align_of(const void *at, size_t element_bytes)
 {
@@ -354,7 +344,7 @@ static int run(lt *l, stream_t s, plan *p, const product_args &a, struct err *e)
 int lt_multiply(lt *l, stream_t s, const product_args &a, struct err *e)
 {
     plan *p;
-    TRY(find_or_make(l, s, key_of(a, bucket_of(a.n_rows), false), a, &p, e));
+    TRY(find_or_make(l, s, key_of(a, (int)bucket_of((uint64_t)a.n_rows), false), a, &p, e));
     if (!p->is_unfit) {
         TRY(check(set_call(p, a), "layout", e));
         const cublasStatus_t status = multiply(l, s, p, p->algorithm, a, a.y);

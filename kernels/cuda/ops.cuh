@@ -63,7 +63,7 @@ struct heads_args {
     const float *cos_sin;         /* [T, n_rot / 2, 2] */
     const float *q_norm, *k_norm; /* [HD] or NULL: RMS norm of each head before it is rotated */
     float eps;
-    const int32_t *kv_slots; /* [T] page * 32 + slot */
+    const int32_t *kv_slots; /* [T] page * 32 + slot; -1: nowhere */
     int layer;
     kv_memory kv;
     bf16 *q; /* [T, H * HD] out */
@@ -79,7 +79,8 @@ struct attend_args {
     float scale;
     kv_memory kv;
     int layer;
-    /* struct device_step's, on the device; counts are the host's */
+    /* struct device_step's, on the device; counts are the host's. A block of no rows, and an
+     * attend row whose row is -1, which no block has, are nothing. */
     const device_attend_row *rows;
     const device_span *spans;
     const device_block *blocks;
@@ -101,6 +102,14 @@ struct attend_args {
 };
 /* Counts itself but for the keys: attend_count_keys(). */
 void attend(stream_t s, const attend_args &a);
+/* How keys are split: pages of positions to a thread block, and parts of them. */
+struct attend_split {
+    int n_pages, n_parts;
+};
+/* Rounds block_queries_max, n_pages_max and split_keys up to what many steps have in common: a
+ * launch with greater ones is right, too. Besides pointers, equal n_blocks, n_attend_rows,
+ * block_queries_max and splits are then equal launches. */
+attend_split attend_round(attend_args *a);
 /* Rows of a block that fill the largest tile: what a plan should aim at for rows that share
  * pages. */
 int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_bytes_max);

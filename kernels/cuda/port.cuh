@@ -43,6 +43,12 @@
  *     void *pinned_alloc(bytes), pinned_free(p)   host memory that copies need not stage
  *     copy_to_device(s, to, from, bytes), copy_to_host(s, to, from, bytes),
  *     copy_on_device(s, to, from, bytes)
+ *     graph_t; bool capture_begin(s): what is asked of the stream from here on is noted and not
+ *     done. graph_t capture_end(s): it can be done as often as wanted; NULL: it cannot. In
+ *     between this thread takes and frees no memory and waits for nothing. Both ends belong
+ *     together even where something failed.
+ *     bool graph_launch(g, s)  does what was noted, with the arguments of then
+ *     graph_free(g)  may still be under way
  *     bool device_use(ordinal, struct device_facts *out)
  *     const char *last_error()  the first thing that failed since it was last asked, or NULL
  */

@@ -120,6 +120,40 @@ static inline void copy_on_device(stream_t s, void *to, const void *from, size_t
     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s);
 }
 
+/* ------------------------------------------------------------------ graphs */
+
+typedef cudaGraphExec_t graph_t;
+
+static inline bool capture_begin(stream_t s)
+{
+    return cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+}
+
+static inline graph_t capture_end(stream_t s)
+{
+    cudaGraph_t graph = nullptr;
+    graph_t out = nullptr;
+    if (cudaStreamEndCapture(s, &graph) != cudaSuccess || !graph)
+        return nullptr;
+    if (cudaGraphInstantiate(&out, graph, 0) != cudaSuccess)
+        out = nullptr;
+    cudaGraphDestroy(graph);
+    return out;
+}
+
+static inline bool graph_launch(graph_t g, stream_t s)
+{
+    return cudaGraphLaunch(g, s) == cudaSuccess;
+}
+
+static inline void graph_free(graph_t g)
+{
+    if (g)
+        cudaGraphExecDestroy(g);
+}
+
+/* ------------------------------------------------------------------ errors, facts */
+
 /* The runtime keeps the last error of the thread until it is asked for. */
 static inline const char *last_error()
 {

@@ -324,7 +324,12 @@ std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
 {
     rig r = original;
     const int n_pages = place_pages(&r, way.pages_seed);
-    const rig_plan plan = make_plan(r, way);
+    rig_plan plan = make_plan(r, way);
+    const attend_keys keys = keys_of(plan);
+    for (int i = 0; i < way.n_padding; i++) {
+        plan.rows.push_back({-1, 0, -1});
+        plan.blocks.push_back({0, 0, 0, 0});
+    }
     std::vector<bf16> mixed(r.rows.size() * (size_t)(r.n_heads * r.head_dim), bf16{0x7fff});
     attend_args a = {};
     bf16 *q = on_device(make_queries(r));
@@ -351,7 +356,7 @@ std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
     a.n_attend_rows = (int)plan.rows.size();
     a.block_queries_max = plan.block_rows_max * (r.n_heads / r.n_kv_heads);
     a.n_pages_max = plan.n_pages_max;
-    a.split_keys = keys_of(plan).read;
+    a.split_keys = keys.read;
     a.exact = way.exact;
     a.mixed = on_device(mixed);
     a.shared_bytes_max = way.shared_bytes_max;
@@ -359,8 +364,10 @@ std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
     a.scratch =
         way.scratch_bytes ? static_cast<float *>(device_alloc(way.scratch_bytes)) : nullptr;
     a.scratch_bytes = way.scratch_bytes;
+    if (way.n_padding > 0)
+        attend_round(&a);
     attend(nullptr, a);
-    attend_count_keys(a.kv, a.n_heads, keys_of(plan), 1);
+    attend_count_keys(a.kv, a.n_heads, keys, 1);
     copy_to_host(nullptr, mixed.data(), a.mixed, mixed.size() * sizeof(bf16));
     stream_wait(nullptr);
     assert_null(last_error());

@@ -49,6 +49,8 @@ struct rig_way {
     int n_processors = 0;
     size_t scratch_bytes = 0;
     size_t shared_bytes_max = 227 << 10;
+    /* Counts are rounded up as for a graph, with so many blocks and rows that are nothing. */
+    int n_padding = 0;
 };
 
 int rig_add_sequence(rig *r, int n_slots, int parent = -1, int n_shared = 0);

@@ -335,6 +335,74 @@ static void a_block_of_the_right_size_fills_a_tile(void **)
     assert_int_equal(attend_block_rows(8, 2, 80, 0), 1);
 }
 
+/* Launches of a graph, which serves many steps, are larger than each needs. */
+static void counts_that_are_rounded_up_change_no_bit(void **)
+{
+    for (const auto &s : shapes) {
+        const rig r = mixed_rig(s.n_heads, s.n_kv_heads, s.head_dim);
+        rig_way way;
+        const std::vector<uint16_t> want = rig_run(r, way);
+        way.n_padding = 5;
+        rig_same(r, want, rig_run(r, way));
+    }
+    rig plain = make_rig(4, 2, 80);
+    add_group(&plain, 64, 5);
+    rig_way way;
+    const std::vector<uint16_t> want = rig_run(plain, way);
+    way.n_padding = 3;
+    rig_same(plain, want, rig_run(plain, way));
+}
+
+static void split_keys_are_softmax_attention_when_rounded_up(void **)
+{
+    for (int head_dim : {64, 80}) {
+        rig r = make_rig(4, 2, head_dim);
+        add_group(&r, 608, 3);
+        rig_way way = split_way(r, 2);
+        way.n_padding = 4;
+        std::vector<uint16_t> got;
+        assert_int_equal(launches_of(r, way, &got), 2);
+        rig_check(r, got);
+    }
+}
+
+/* 12 queries of four heads are a tile of 16, 36 one of 64, 132 two of 128; 700 keys of 24 pages
+ * or 768 of 24. What does not split has no pages to differ by. */
+static void steps_of_like_size_are_one_launch(void **)
+{
+    attend_args a = {};
+    a.n_heads = 4;
+    a.n_kv_heads = 1;
+    a.head_dim = 64;
+    a.kv = {KV_BF16, nullptr, 1, 1, 1, 64};
+    a.exact = true;
+    const int rounded[][2] = {{4, 16}, {12, 16}, {36, 64}, {64, 64}, {132, 256}, {520, 1024}};
+    for (const auto &queries : rounded) {
+        a.block_queries_max = queries[0];
+        a.n_pages_max = 21;
+        const attend_split split = attend_round(&a);
+        assert_int_equal(a.block_queries_max, queries[1]);
+        assert_int_equal(split.n_parts, 1);
+    }
+    float scratch;
+    a.exact = false;
+    a.n_attend_rows = 2;
+    a.n_processors = 100;
+    a.scratch = &scratch;
+    a.scratch_bytes = 1 << 20;
+    const auto split_of = [&a](int n_pages) {
+        attend_args b = a;
+        b.block_queries_max = 4;
+        b.n_pages_max = n_pages;
+        b.split_keys = (uint64_t)n_pages * 64;
+        return attend_round(&b);
+    };
+    assert_int_equal(split_of(17).n_parts, 3); /* of 8 pages each, as of 24 */
+    assert_int_equal(split_of(24).n_parts, 3);
+    assert_int_equal(split_of(25).n_parts, 4);
+    assert_int_equal(split_of(25).n_pages, split_of(32).n_pages);
+}
+
 static void plain_keys_split_too(void **)
 {
     rig r = make_rig(2, 1, 80);
@@ -382,6 +450,9 @@ int main()
         cmocka_unit_test(split_keys_are_softmax_attention),
         cmocka_unit_test(one_long_row_is_split_among_short_ones),
         cmocka_unit_test(plain_keys_split_too),
+        cmocka_unit_test(counts_that_are_rounded_up_change_no_bit),
+        cmocka_unit_test(split_keys_are_softmax_attention_when_rounded_up),
+        cmocka_unit_test(steps_of_like_size_are_one_launch),
         cmocka_unit_test(what_cannot_be_split_has_the_bits_of_the_exact_mode),
         cmocka_unit_test(a_shared_page_counts_once_for_a_block),
         cmocka_unit_test(a_block_of_the_right_size_fills_a_tile),

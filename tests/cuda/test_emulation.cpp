@@ -441,6 +441,101 @@ static void launches_and_copies_are_counted(void **)
     device_free(x);
 }
 
+/* ------------------------------------------------------------------ graphs */
+
+KERNEL void add_kernel(float *x, float more)
+{
+    x[threadIdx.x] += more;
+}
+
+/* x = host; x += more; x[1] = x[0]; host_out = x */
+static graph_t capture_sums(stream_t s, float *x, float *in, float *out, float more)
+{
+    assert_true(capture_begin(s));
+    copy_to_device(s, x, in, 8);
+    LAUNCH(add_kernel, 1, 2, 0, s, x, more);
+    copy_on_device(s, x + 1, x, 4);
+    copy_to_host(s, out, x, 8);
+    graph_t g = capture_end(s);
+    assert_non_null(g);
+    return g;
+}
+
+static void a_graph_does_what_was_noted_as_often_as_it_is_launched(void **)
+{
+    stream_t s = stream_open();
+    float *x = device_floats(2);
+    float *in = (float *)pinned_alloc(8), *out = (float *)pinned_alloc(8);
+    float more = 0.5f;
+    const emu_counts before = emu_count();
+    out[0] = 7;
+    graph_t g = capture_sums(s, x, in, out, more);
+    more = 100; /* a graph has the arguments of its capture */
+    stream_wait(s);
+    assert_true(out[0] == 7); /* nothing was done yet */
+    assert_int_equal(emu_count().launches, before.launches);
+    for (int i = 1; i <= 3; i++) {
+        in[0] = (float)i; /* but what pointers point to is of the launch */
+        in[1] = 9;
+        assert_true(graph_launch(g, s));
+        assert_true(isnan(out[0]));
+        stream_wait(s);
+        assert_true(out[0] == (float)i + 0.5f && out[1] == out[0]);
+    }
+    const emu_counts after = emu_count();
+    assert_int_equal(after.graph_launches - before.graph_launches, 3);
+    assert_int_equal(after.launches - before.launches, 3);
+    assert_int_equal(after.copies - before.copies, 9);
+    graph_free(g);
+    stream_close(s);
+    assert_null(last_error());
+    pinned_free(in);
+    pinned_free(out);
+    device_free(x);
+}
+
+/* Each mistake is an error, spoils its capture and no later one. */
+static void what_a_capture_does_not_permit_spoils_it(void **)
+{
+    stream_t s = stream_open(), other = stream_open();
+    float *x = device_floats(2), pageable[2] = {1, 2};
+    float *in = (float *)pinned_alloc(8), *out = (float *)pinned_alloc(8);
+    for (int mistake = 0; mistake < 8; mistake++) {
+        assert_true(capture_begin(s));
+        switch (mistake) {
+        case 0: assert_null(device_alloc(8)); break;
+        case 1: device_free(x); break;
+        case 2: stream_wait(s); break;
+        case 3: LAUNCH(add_kernel, 1, 2, 0, nullptr, x, 1.0f); break;
+        case 4: LAUNCH(add_kernel, 1, 2, 0, other, x, 1.0f); break;
+        case 5: copy_to_device(s, x, pageable, 8); break;
+        case 6: assert_null(pinned_alloc(8)); break;
+        case 7: assert_false(capture_begin(other)); break;
+        }
+        assert_null(capture_end(s));
+        assert_non_null(last_error());
+        assert_null(last_error());
+        in[0] = in[1] = 1;
+        graph_t g = capture_sums(s, x, in, out, 1);
+        assert_true(graph_launch(g, s));
+        stream_wait(s);
+        assert_true(out[0] == 2);
+        graph_free(g);
+    }
+    assert_false(capture_begin(nullptr));
+    assert_null(capture_end(s));
+    assert_non_null(last_error());
+    emu_refuse_graphs(1);
+    assert_true(capture_begin(s));
+    assert_null(capture_end(s));
+    assert_non_null(last_error());
+    stream_close(s);
+    stream_close(other);
+    pinned_free(in);
+    pinned_free(out);
+    device_free(x);
+}
+
 int main()
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +553,8 @@ int main()
         cmocka_unit_test(what_a_device_refuses_is_an_error),
         cmocka_unit_test(a_device_has_no_more_memory_than_it_says),
         cmocka_unit_test(launches_and_copies_are_counted),
+        cmocka_unit_test(a_graph_does_what_was_noted_as_often_as_it_is_launched),
+        cmocka_unit_test(what_a_capture_does_not_permit_spoils_it),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

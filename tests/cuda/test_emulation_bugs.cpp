@@ -449,6 +449,57 @@ static bool waits_before_it_reads(bool has_bug)
     return is_right;
 }
 
+/* The first n numbers, where n is an argument, or in memory. */
+KERNEL void count_up(int32_t *x, int32_t n, const int32_t *n_in_memory)
+{
+    if ((int32_t)threadIdx.x < (n_in_memory ? *n_in_memory : n))
+        x[threadIdx.x] += 1;
+}
+
+/* A graph is launched with a greater number than it was captured with. */
+static bool graph_has_its_count_in_memory(bool has_bug)
+{
+    int32_t n = 1, got[2] = {0, 0};
+    stream_t s = stream_open();
+    int32_t *x = (int32_t *)device_alloc(sizeof(got)), *n_there = (int32_t *)device_alloc(4);
+    copy_to_device(s, x, got, sizeof(got));
+    capture_begin(s);
+    LAUNCH(count_up, 1, 32, 0, s, x, n, has_bug ? nullptr : n_there);
+    graph_t g = capture_end(s);
+    n = 2;
+    copy_to_device(s, n_there, &n, sizeof(n));
+    graph_launch(g, s);
+    copy_to_host(s, got, x, sizeof(got));
+    stream_wait(s);
+    graph_free(g);
+    stream_close(s);
+    device_free(n_there);
+    device_free(x);
+    return got[0] == 1 && got[1] == 1;
+}
+
+/* What is to be counted up stands elsewhere when the graph is launched. */
+static bool graph_has_its_numbers_in_one_place(bool has_bug)
+{
+    int32_t got = 0;
+    stream_t s = stream_open();
+    int32_t *x = (int32_t *)device_alloc(8), *place = x;
+    copy_to_device(s, x, &got, 4);
+    copy_to_device(s, x + 1, &got, 4);
+    capture_begin(s);
+    LAUNCH(count_up, 1, 32, 0, s, place, 1, nullptr);
+    graph_t g = capture_end(s);
+    if (has_bug)
+        place = x + 1;
+    graph_launch(g, s);
+    copy_to_host(s, &got, place, 4);
+    stream_wait(s);
+    graph_free(g);
+    stream_close(s);
+    device_free(x);
+    return got == 1;
+}
+
 static bool waits_before_it_writes_again(bool has_bug)
 {
     int32_t *x = (int32_t *)device_alloc(4), *pinned = (int32_t *)pinned_alloc(4);
@@ -584,6 +635,8 @@ int main()
     PLANTED_HOST(copies_all, ALL, "4 bytes into an allocation of 16", nullptr, nullptr);
     PLANTED_HOST(frees_what_it_allocated, ALL, "never freed", nullptr, nullptr);
     PLANTED_HOST(frees_once, ALL, "did not give", nullptr, nullptr);
+    PLANTED_HOST(graph_has_its_count_in_memory, ALL, nullptr, nullptr, nullptr);
+    PLANTED_HOST(graph_has_its_numbers_in_one_place, ALL, nullptr, nullptr, nullptr);
     PLANTED_HOST(waits_before_it_reads, ALL, nullptr, nullptr, nullptr);
     PLANTED_HOST(waits_before_it_writes_again, ALL, "was written to while a copy", nullptr,
                  nullptr);

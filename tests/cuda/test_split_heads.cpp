@@ -304,6 +304,18 @@ static void what_is_not_finite_stays_where_it_is(void **)
     assert_true(are_keys_and_values(c, in, out));
 }
 
+static void a_row_whose_slot_is_none_writes_its_query_alone(void **)
+{
+    const step_case c = {{4, 2, 64, 32}, 3, ROPE_NEOX, true, true, KV_BF16};
+    step_inputs in = inputs_of(c);
+    in.slots[2] = -1;
+    step_out out = split_rows(c, in, 0, 3);
+    assert_true(are_queries(c, in, out));
+    step_case two = c;
+    two.n_rows = 2;
+    assert_true(are_keys_and_values(two, in, out));
+}
+
 /* Rows of 4 query heads, 2 keys and 2 values of 64 elements, 32 of which turn in 16 pairs. */
 static void heads_count_what_they_cost(void **)
 {
@@ -337,6 +349,7 @@ int main()
         cmocka_unit_test(a_stray_write_to_a_page_is_seen),
         cmocka_unit_test(bits_of_a_row_do_not_depend_on_other_rows),
         cmocka_unit_test(what_is_not_finite_stays_where_it_is),
+        cmocka_unit_test(a_row_whose_slot_is_none_writes_its_query_alone),
         cmocka_unit_test(heads_count_what_they_cost),
         cmocka_unit_test(no_rows_are_no_launch),
     };

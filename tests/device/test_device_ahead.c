@@ -110,6 +110,7 @@ static struct engine *open_engine(bool is_ahead, size_t batch, size_t n_pages)
                                      .shared_attention = true,
                                      .device = "cuda-emu",
                                      .device_exact = true,
+                                     .device_graphs = true,
                                      .device_ahead = is_ahead};
     return golden_open_engine(model, "ref", ACT_INT8, KV_BF16, &o);
 }

@@ -161,6 +161,7 @@ static struct engine_options options_of(const char *device)
                                    .kv_disk_always = true,
                                    .device = device,
                                    .device_exact = true,
+                                   .device_graphs = true,
                                    .device_ahead = true};
 }
 

@@ -39,7 +39,8 @@ static void check_model(const json_t *entry, enum kv_type kv, bool exact)
                                      .chunk_tokens = 64,
                                      .context = 512,
                                      .device = "cuda-emu",
-                                     .device_exact = exact};
+                                     .device_exact = exact,
+                                     .device_graphs = true};
     struct engine *eng = golden_open_engine(m, "ref", ACT_INT8, kv, &o);
     const struct golden_worst w = golden_tiny_check(eng, m, entry, &tolerance);
     printf("    %-22s %s%s: max abs %.2g, rms %.2g, %zu arg-max equal\n", name,

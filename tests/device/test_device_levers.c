@@ -1,8 +1,8 @@
 /*
  * On a device that computes exactly the levers never change an answer either: against one plain
  * run on the same device, one sequence at a time, without a cache. Tokens and text are compared
- * byte for byte; each lever must be seen to have worked. That the CPU answers otherwise shows
- * that it was the device which answered.
+ * byte for byte; each lever must be seen to have worked. Each runs by launches and by graphs.
+ * That the CPU answers otherwise shows that it was the device which answered.
  *
  * The emulation is slow: two levers of one model (a sanitizer looks at one); all of all with
  * SHEAF_DEVICE_FULL.
@@ -51,21 +51,26 @@ static void check_model(const char *name, enum kv_type kv)
     struct answers *cpu = levers_answer(m, NULL, isa, NULL, kv, &lever_plain, 42);
     struct answers *want = levers_answer(m, NULL, isa, "cuda-emu", kv, &lever_plain, 42);
     assert_true(levers_first_difference(cpu, want) >= 0);
+    assert_int_equal(want->graphs_replayed, 0);
     size_t n = 0;
-    for (size_t i = 0; i < n_levers; i++) {
-        if (!is_full() && !is_in_small_form(levers[i].name))
+    for (size_t i = 0; i < 2 * n_levers; i++) {
+        struct lever lever = levers[i / 2];
+        if (!is_full() && !is_in_small_form(lever.name))
             continue;
-        struct answers *got = levers_answer(m, drafting, isa, "cuda-emu", kv, &levers[i], 42);
+        lever.options.device_graphs = i % 2 == 1;
+        struct answers *got = levers_answer(m, drafting, isa, "cuda-emu", kv, &lever, 42);
         const int job = levers_first_difference(want, got);
         if (job >= 0)
-            fail_msg("%s, %s: job %d differs", name, levers[i].name, job);
-        levers_check_signs(&levers[i], got);
+            fail_msg("%s, %s, graphs %s: job %d differs", name, lever.name,
+                     lever.options.device_graphs ? "on" : "off", job);
+        levers_check_signs(&lever, got);
+        assert_int_equal(got->graphs_replayed > 0, lever.options.device_graphs);
         free(got);
         n++;
     }
-    assert_int_equal(n, is_full() ? n_levers : N_SMALL);
-    printf("    %s, KV %s: %zu levers, %d jobs the same\n", name, kv == KV_F32 ? "f32" : "bf16",
-           n, N_JOBS);
+    assert_int_equal(n, 2 * (is_full() ? n_levers : N_SMALL));
+    printf("    %s, KV %s: %zu levers with graphs and without, %d jobs the same\n", name,
+           kv == KV_F32 ? "f32" : "bf16", n / 2, N_JOBS);
     free(want);
     free(cpu);
     model_close(drafting);

@@ -9,6 +9,7 @@
 
 #include "base/limits.h"
 #include "base/rng.h"
+#include "device.h"
 #include "engine/kvpool.h"
 #include "golden.h"
 #include "heads_make.h"
@@ -352,6 +353,9 @@ struct answers *levers_answer(const struct model *m, const struct model *draftin
         assert_true(worked);
     }
     out->counters = engine_counters(eng);
+    struct device_counters on_device;
+    engine_device_counters(eng, &on_device);
+    out->graphs_replayed = on_device.graphs_replayed;
     engine_close(eng);
     return out;
 }

@@ -25,6 +25,7 @@ struct answers {
     struct answer job[N_JOBS];
     size_t n_preempted;
     struct engine_counters counters;
+    uint64_t graphs_replayed; /* by the device */
 };
 
 enum sign { CACHES = 1, EVICTS = 2, PREEMPTS = 4, DRAFTS = 8 };
@@ -44,8 +45,9 @@ extern const size_t n_levers;
 /* A model of golden/tiny that drafts for that one: nearly the same, or quite. */
 const char *levers_draft_model(const char *model);
 
-/* The answers of all jobs; free() them. isa: the kernel set; device NULL: the CPU. drafting:
- * the draft model, or NULL where no lever of the call wants one. */
+/* The answers of all jobs; free() them. isa: the kernel set; device NULL: the CPU, and whether
+ * it launches graphs is the lever's options'. drafting: the draft model, or NULL where no lever
+ * of the call wants one. */
 struct answers *levers_answer(const struct model *m, const struct model *drafting,
                               const char *isa, const char *device, enum kv_type kv,
                               const struct lever *lever, uint64_t seed);

@@ -82,6 +82,7 @@ struct engine_options {
     const char *device;
     size_t device_ordinal;
     bool device_exact; /* what is computed of a sequence does not depend on what is beside it */
+    bool device_graphs; /* small steps are launched as graphs, which changes no answer */
     bool device_ahead; /* the next step is begun while one is computed (engine_ahead.h) */
 };
 

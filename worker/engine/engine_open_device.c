@@ -48,6 +48,7 @@ static int open_module(struct engine *eng, const char *module, const struct kvpo
         .n_page_refs_max = engine_page_refs_max(o),
         .n_slots_max = o->draft_tokens > 0 ? forward_device_slots_max(n_rows) : 0,
         .exact = o->device_exact,
+        .graphs = o->device_graphs,
     };
     TRY(engine_device_open(module, eng->model, &eng->weights, &options, &eng->device, e));
     eng->device_module = module;

@@ -346,25 +346,29 @@ static bool is_launch_possible(const emu_launch &l)
     return false;
 }
 
-void emu_run(emu_stream *, const emu_launch &launch)
+void emu_run(emu_stream *s, const emu_launch &launch)
+{
+    if (is_launch_possible(launch) && !capture_takes_launch(s, launch))
+        launch_run(launch);
+}
+
+void launch_run(const emu_launch &launch)
 {
     pthread_mutex_lock(&launch_lock);
     count_launch();
-    if (is_launch_possible(launch)) {
-        chance_begin();
+    chance_begin();
 #ifdef SHEAF_EMU_ASAN
-        __sanitizer_set_death_callback(tell_where);
+    __sanitizer_set_death_callback(tell_where);
 #endif
-        run.launch = &launch;
-        emu_block_size = launch.block;
-        emu_grid_size = launch.grid;
-        if (race_of_launches)
-            race_of_launches->begin_launch(++run.n_launches, emu_block_serial + 1);
-        shared_open(launch.dynamic_bytes);
-        set_up_threads(launch.block);
-        run_blocks(launch.grid);
-        shared_close();
-        run.launch = nullptr;
-    }
+    run.launch = &launch;
+    emu_block_size = launch.block;
+    emu_grid_size = launch.grid;
+    if (race_of_launches)
+        race_of_launches->begin_launch(++run.n_launches, emu_block_serial + 1);
+    shared_open(launch.dynamic_bytes);
+    set_up_threads(launch.block);
+    run_blocks(launch.grid);
+    shared_close();
+    run.launch = nullptr;
     pthread_mutex_unlock(&launch_lock);
 }

@@ -113,6 +113,31 @@ uint32_t chance_draw(uint32_t n);
 /* The numbers 0..n-1 in some order, n up to EMU_THREADS_MAX; good until the next call. */
 const uint16_t *chance_order(uint32_t n);
 
+/* ---- block.cpp */
+
+/* Every thread of every block, at once. */
+void launch_run(const emu_launch &launch);
+
+/* ---- graph.cpp: streams that are captured */
+
+struct copy_request {
+    enum { TO_DEVICE, TO_HOST, ON_DEVICE } kind;
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+/* Whether what was asked for is settled: noted for the graph, or an error, for nothing may go
+ * to another stream meanwhile. */
+bool capture_takes_launch(emu_stream *s, const emu_launch &launch);
+bool capture_takes_copy(emu_stream *s, const copy_request &copy);
+/* Whether the thread captures a stream: then this is an error, and the capture is spoilt. */
+bool capture_forbids(const char *what);
+
+/* ---- stream.cpp */
+
+void copy_run(emu_stream *s, const copy_request &copy);
+
 /* ---- shared.cpp */
 
 void shared_open(size_t dynamic_bytes); /* of a launch */
@@ -135,6 +160,7 @@ void guarded_free(void *p, size_t bytes);
 void error_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void count_launch();
 void count_copy(size_t bytes);
+void count_graph_launch();
 /* Fails unless one allocation of device memory holds all of [p, p + bytes). */
 void device_check_range(const void *p, size_t bytes, const char *what);
 /* Whether one does. */

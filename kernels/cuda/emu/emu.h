@@ -52,6 +52,8 @@ struct emu_launch {
 };
 struct emu_stream;
 struct emu_event;
+struct emu_graph;
+/* Now, or where the stream is captured, when its graph is launched. */
 void emu_run(emu_stream *s, const emu_launch &launch);
 
 /* ---- called by kernels */
@@ -89,10 +91,15 @@ void emu_copy_async_wait(unsigned n_under_way);
 void emu_set_seed(uint64_t seed);
 
 struct emu_counts {
-    uint64_t launches, copies, bytes_copied;
+    uint64_t launches, copies, bytes_copied; /* those of graphs, too */
+    uint64_t graph_launches;
     uint64_t allocations, bytes_allocated; /* of device memory, live now */
 };
 emu_counts emu_count();
+
+/* So many captures from now on end without a graph, as where the device has no memory for it.
+ */
+void emu_refuse_graphs(unsigned n);
 
 /* Memory that the device has; allocations beyond it fail. */
 void emu_set_memory(size_t bytes);

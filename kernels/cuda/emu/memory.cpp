@@ -57,6 +57,11 @@ void count_copy(size_t bytes)
     device.counts.bytes_copied += bytes;
 }
 
+void count_graph_launch()
+{
+    device.counts.graph_launches++;
+}
+
 emu_counts emu_count()
 {
     return device.counts;
@@ -132,6 +137,8 @@ void *device_alloc(size_t bytes)
 {
     void *p = nullptr;
     static const int leaks_are_told = atexit(tell_leaks);
+    if (capture_forbids("device_alloc()"))
+        return nullptr;
     pthread_mutex_lock(&device.lock);
     if (leaks_are_told == 0 && bytes <= device.memory_bytes &&
         device.counts.bytes_allocated <= device.memory_bytes - bytes)
@@ -160,7 +167,7 @@ static void check_allocation(const char *begin, size_t bytes)
 
 void device_free(void *p)
 {
-    if (!p)
+    if (!p || capture_forbids("device_free()"))
         return;
     pthread_mutex_lock(&device.lock);
     const auto found = device.live.find((const char *)p);

@@ -76,6 +76,11 @@ void copy_to_device(stream_t s, void *to, const void *from, size_t bytes);
 void copy_to_host(stream_t s, void *to, const void *from, size_t bytes);
 void copy_on_device(stream_t s, void *to, const void *from, size_t bytes);
 bool device_use(int ordinal, device_facts *out);
+typedef emu_graph *graph_t;
+bool capture_begin(stream_t s);
+graph_t capture_end(stream_t s);
+bool graph_launch(graph_t g, stream_t s);
+void graph_free(graph_t g);
 const char *last_error();
 
 /* ------------------------------------------------------------------ numbers */

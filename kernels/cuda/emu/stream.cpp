@@ -48,6 +48,8 @@ static emu_stream *of(stream_t s)
 void *pinned_alloc(size_t bytes)
 {
     void *p = nullptr;
+    if (capture_forbids("pinned_alloc()"))
+        return nullptr;
     if (posix_memalign(&p, 64, bytes ? bytes : 1) != 0) {
         error_set("no memory for %zu pinned bytes", bytes);
         return nullptr;
@@ -61,6 +63,8 @@ void *pinned_alloc(size_t bytes)
 
 void pinned_free(void *p)
 {
+    if (capture_forbids("pinned_free()"))
+        return;
     pthread_mutex_lock(&stream_lock);
     if (p && pinned.erase((const char *)p) == 0)
         emu_fail({}, "pinned_free() of %p, which pinned_alloc() did not give", p);
@@ -125,6 +129,8 @@ void stream_close(stream_t s)
 
 void stream_wait(stream_t s)
 {
+    if (capture_forbids("stream_wait()"))
+        return;
     pthread_mutex_lock(&stream_lock);
     finish_all(of(s), true);
     pthread_mutex_unlock(&stream_lock);
@@ -172,39 +178,42 @@ static void leave_open(emu_stream *s, bool is_to_host, void *host, const void *f
     s->last = &copy->next;
 }
 
+void copy_run(emu_stream *s, const copy_request &copy)
+{
+    pthread_mutex_lock(&stream_lock);
+    count_copy(copy.bytes);
+    if (copy.kind == copy_request::TO_HOST) {
+        leave_open(of(s), true, copy.to, copy.from, copy.bytes);
+        memset(copy.to, EMU_POISON, copy.bytes);
+    } else {
+        memcpy(copy.to, copy.from, copy.bytes);
+        if (copy.kind == copy_request::TO_DEVICE && is_pinned_memory(copy.from, copy.bytes))
+            leave_open(of(s), false, const_cast<void *>(copy.from), copy.from, copy.bytes);
+    }
+    pthread_mutex_unlock(&stream_lock);
+}
+
+static void ask_for(stream_t s, const copy_request &copy)
+{
+    if (copy.bytes > 0 && !capture_takes_copy(s, copy))
+        copy_run(s, copy);
+}
+
 void copy_to_device(stream_t s, void *to, const void *from, size_t bytes)
 {
     device_check_range(to, bytes, "copy_to_device()");
-    if (bytes == 0)
-        return;
-    pthread_mutex_lock(&stream_lock);
-    count_copy(bytes);
-    memcpy(to, from, bytes);
-    if (is_pinned_memory(from, bytes))
-        leave_open(of(s), false, const_cast<void *>(from), from, bytes);
-    pthread_mutex_unlock(&stream_lock);
+    ask_for(s, {copy_request::TO_DEVICE, to, from, bytes});
 }
 
 void copy_to_host(stream_t s, void *to, const void *from, size_t bytes)
 {
     device_check_range(from, bytes, "copy_to_host()");
-    if (bytes == 0)
-        return;
-    pthread_mutex_lock(&stream_lock);
-    count_copy(bytes);
-    leave_open(of(s), true, to, from, bytes);
-    memset(to, EMU_POISON, bytes);
-    pthread_mutex_unlock(&stream_lock);
+    ask_for(s, {copy_request::TO_HOST, to, from, bytes});
 }
 
-void copy_on_device(stream_t, void *to, const void *from, size_t bytes)
+void copy_on_device(stream_t s, void *to, const void *from, size_t bytes)
 {
     device_check_range(to, bytes, "copy_on_device()");
     device_check_range(from, bytes, "copy_on_device()");
-    if (bytes == 0)
-        return;
-    pthread_mutex_lock(&stream_lock);
-    count_copy(bytes);
-    memcpy(to, from, bytes);
-    pthread_mutex_unlock(&stream_lock);
+    ask_for(s, {copy_request::ON_DEVICE, to, from, bytes});
 }
