@@ -447,7 +447,7 @@ static void no_night_changes_an_answer(void **state)
 {
     (void)state;
     struct engine_counters sum = {0};
-    const uint64_t n_nights = getenv("SHEAF_DEVICE_FULL") ? 80 : 4;
+    const uint64_t n_nights = getenv("SHEAF_DEVICE_FULL") ? 40 : 4;
     for (uint64_t seed = 10; seed < 10 + n_nights; seed++)
         check_night(seed, seed % 2 ? PAGES_FEW : PAGES_PLENTY, &sum);
     assert_true(sum.preemptions > 0);
