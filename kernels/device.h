@@ -105,7 +105,7 @@ struct device_branch {
 
 struct device_step {
     size_t n_rows;
-    const int32_t *tokens;   /* [n_rows] */
+    const int32_t *tokens;   /* [n_rows] ids, or device_best_of() the step before */
     const float *cos_sin;    /* [n_rows, n_rot / 2, 2] */
     const int32_t *kv_slots; /* [n_rows] page * 32 + slot where its key and value go */
 
@@ -126,6 +126,13 @@ struct device_step {
     size_t first_layer, n_layers;
     bool has_head;
 };
+
+/* In place of a row's token: the greatest of that logits row of the step before, which had a
+ * head; so a step may be given while its tokens are still being computed. */
+static inline int32_t device_best_of(size_t logits_row)
+{
+    return -1 - (int32_t)logits_row;
+}
 
 /* Families of operations, one for each kind of kernel (cuda/ops.cuh). */
 enum device_family {
@@ -197,7 +204,10 @@ struct device_backend {
     int (*step)(struct device *d, const struct device_step *s, struct err *e);
     /* Of the last step; logits of rows that are not greedy. Wait for what they read. */
     int (*read_logits)(struct device *d, size_t logits_row, float *out, struct err *e);
-    int (*read_best)(struct device *d, int32_t *out /* [n_logits] */, struct err *e);
+    /* Of the last step that had logits, or with n_later 1 of the one before that: waits for
+     * that step alone. */
+    int (*read_best)(struct device *d, size_t n_later, int32_t *out /* [n_logits] */,
+                     struct err *e);
     int (*read_hidden)(struct device *d, size_t logits_row, float *out, struct err *e);
     int (*wait)(struct device *d, struct err *e);
 

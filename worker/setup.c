@@ -128,6 +128,7 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
         .device_ordinal = (size_t)s->device_ordinal,
         .device_exact = s->device_exact,
         .device_graphs = s->device_graphs,
+        .device_ahead = s->device_ahead,
     };
     return choose_formats(s, out, e);
 }
@@ -157,6 +158,7 @@ static char *describe_engine(const struct engine *eng, const struct settings *s,
         json_object_set_new(root, "device", json_string(plan.device));
         json_object_set_new(root, "device_exact", json_boolean(s->device_exact));
         json_object_set_new(root, "device_graphs", json_boolean(s->device_graphs));
+        json_object_set_new(root, "device_ahead", json_boolean(s->device_ahead));
     }
     if (*drafts->text)
         json_object_set_new(root, "heads", json_string(drafts->text));
@@ -213,6 +215,10 @@ static char *describe_counters(const struct engine *eng, const struct settings *
     for (size_t i = 0; i < STAGE_COUNT; i++)
         json_object_set_new(stages, stages_name(i), json_integer(totals->stage_us[i]));
     json_object_set_new(root, "stages", stages);
+    if (engine_plan(eng).device) {
+        json_object_set_new(root, "steps_ahead", json_integer((json_int_t)c.steps_ahead));
+        json_object_set_new(root, "rows_wasted", json_integer((json_int_t)c.rows_wasted));
+    }
     if (strcmp(s->speculation, "off") != 0)
         json_object_set_new(root, "drafts", describe_drafts(&c.drafts));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;

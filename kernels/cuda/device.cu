@@ -138,6 +138,7 @@ static void close_device(device *d)
         return;
     if (d->stream)
         stream_wait(d->stream);
+    device_step_close(d);
     device_free_graphs(d);
     if (d->products_of)
         products_close(d->products_of);

@@ -97,6 +97,16 @@ struct step_on_device {
     const device_branch *branches;
 };
 
+/* The greatest logits of a step on their way to the host. Two of them, so that a step may be
+ * given before those of the one before were read. */
+struct result {
+    int32_t *best;   /* [n_logits_max] pinned */
+    size_t n_logits; /* of the step */
+    uint64_t step;   /* which: counters.steps after it */
+    event_t is_there;
+};
+
+enum { RESULTS = 2 };
 /* A shape that was computed, and its graph, if it has one. */
 struct graph_entry {
     step_shape shape;
@@ -140,8 +150,10 @@ struct device {
     stage meta;
     graph_cache graphs;
 
+    result results[RESULTS];
+    int last_result; /* which was begun last */
+
     /* Pinned, for what is read back. */
-    int32_t *best;   /* [n_logits_max] */
     float *row;      /* [max(V, D)] */
     uint8_t *page;   /* of the KV pool */
     size_t n_logits; /* of the last step */
@@ -187,10 +199,11 @@ int device_try_products(device *d, struct err *e);
 /* Parts of a matrix, each by f: product or product_prepare. */
 int device_multiply(device *d, product_fn *f, const fused *w, const bf16 *x, int n_rows,
                     product_out kind, void *y, struct err *e);
+void device_step_close(device *d);
 int device_run_step(device *d, const device_step *s, struct err *e);
 
 int device_read_logits(device *d, size_t logits_row, float *out, struct err *e);
-int device_read_best(device *d, int32_t *out, struct err *e);
+int device_read_best(device *d, size_t n_later, int32_t *out, struct err *e);
 int device_read_hidden(device *d, size_t logits_row, float *out, struct err *e);
 int device_wait(device *d, struct err *e);
 int device_copy_page(device *d, int32_t to, int32_t from, struct err *e);

@@ -34,10 +34,17 @@ int device_read_hidden(device *d, size_t logits_row, float *out, struct err *e)
     return read_row(d, d->b.last_f32 + logits_row * n, n, out, e);
 }
 
-int device_read_best(device *d, int32_t *out, struct err *e)
+/* What was copied for that step and those before has arrived with it. */
+int device_read_best(device *d, size_t n_later, int32_t *out, struct err *e)
 {
-    TRY(device_settle(d, STEP_FAILED, e));
-    memcpy(out, d->best, d->n_logits * sizeof out[0]);
+    ASSERT(n_later < RESULTS);
+    const result *r = &d->results[(d->last_result + RESULTS - (int)n_later) % RESULTS];
+    event_wait(r->is_there);
+    const int n_steps_later = (int)(d->counters.steps - r->step);
+    if (d->meta.n_in_flight > n_steps_later)
+        d->meta.n_in_flight = n_steps_later;
+    TRY(device_failure(STEP_FAILED, e));
+    memcpy(out, r->best, r->n_logits * sizeof out[0]);
     return 0;
 }
 

@@ -56,6 +56,25 @@ static int take_buffers(device *d, struct err *e)
     return take_array(d, n_logits, what, &b->best, e);
 }
 
+static int take_results(device *d, struct err *e)
+{
+    for (int i = 0; i < RESULTS; i++) {
+        void *memory = NULL;
+        TRY(device_take_pinned(d, d->options.n_logits_max * sizeof(int32_t), "tokens", &memory,
+                               e));
+        d->results[i].best = (int32_t *)memory;
+        d->results[i].is_there = event_open();
+    }
+    return device_failure("the device gives no events", e);
+}
+
+void device_step_close(device *d)
+{
+    for (int i = 0; i < RESULTS; i++)
+        if (d->results[i].is_there)
+            event_close(d->results[i].is_there);
+}
+
 /* Of rows that fill up a shape nobody writes what attention gives. */
 static int clear_mixed(device *d, struct err *e)
 {
@@ -80,9 +99,7 @@ int device_step_open(device *d, struct err *e)
     void *memory = NULL;
     TRY(device_take_pinned(d, row * sizeof(float), "a row of logits", &memory, e));
     d->row = (float *)memory;
-    TRY(device_take_pinned(d, d->options.n_logits_max * sizeof(int32_t), "tokens", &memory, e));
-    d->best = (int32_t *)memory;
-    return 0;
+    return take_results(d, e);
 }
 
 /* ------------------------------------------------------------------ the layers */
@@ -171,7 +188,7 @@ static int run_layers(const pass *p)
     device *d = p->d;
     if (p->s->n_layers == 0)
         return 0;
-    embed(d->stream, d->embedding, p->on.tokens, p->as.n_rows, d->b.x);
+    embed(d->stream, d->embedding, p->on.tokens, p->as.n_rows, d->b.x, d->b.best);
     for (size_t i = 0; i < p->s->n_layers; i++)
         TRY(run_layer(p, (int)((p->s->first_layer + i) % d->model.n_layers)));
     return 0;
@@ -200,13 +217,18 @@ static int run_pass(const void *context, struct err *e)
     return run_head(&p);
 }
 
-/* Behind a graph rather than in it: where it goes to is for each step to say. */
-static void fetch_best(device *d, const device_step *s)
+/* For the host; behind a graph rather than in it: where it goes to is for each step to say. */
+static void send_result(device *d, const device_step *s)
 {
     d->n_logits = s->has_head ? s->n_logits : 0;
     if (d->n_logits == 0)
         return;
-    copy_to_host(d->stream, d->best, d->b.best, d->n_logits * sizeof d->best[0]);
+    d->last_result = (d->last_result + 1) % RESULTS;
+    result *r = &d->results[d->last_result];
+    r->n_logits = s->n_logits;
+    r->step = d->counters.steps;
+    copy_to_host(d->stream, r->best, d->b.best, s->n_logits * sizeof r->best[0]);
+    event_record(r->is_there, d->stream);
     d->counters.copies++;
 }
 
@@ -236,6 +258,8 @@ static void check_step(const device *d, const device_step *s)
     ASSERT(s->n_rows >= 1 && s->n_rows <= o->n_rows_max && s->n_attend_rows == s->n_rows);
     ASSERT(s->n_logits <= o->n_logits_max && s->n_pages <= o->n_page_refs_max);
     ASSERT(s->n_slots <= o->n_slots_max && s->n_spans <= SPANS_OF_ROW * s->n_rows);
+    for (size_t i = 0; i < s->n_rows; i++)
+        ASSERT(s->tokens[i] >= device_best_of(d->n_logits) + 1);
 }
 
 /* Nothing rounded: the step as it is. */
@@ -312,6 +336,6 @@ int device_run_step(device *d, const device_step *s, struct err *e)
     d->counters.steps++;
     if (rc != 0)
         return rc;
-    fetch_best(d, s);
+    send_result(d, s);
     return device_failure("a kernel cannot be launched", e);
 }

@@ -34,8 +34,10 @@ struct kv_memory {
 
 /* ---- rows.cu */
 
-/* x[t] = the embedding's row tokens[t], dequantised exactly. */
-void embed(stream_t s, const matrix &embedding, const int32_t *tokens, int n_rows, float *x);
+/* x[t] = the embedding's row tokens[t], dequantised exactly; of a token below 0 (device.h:
+ * device_best_of) that of best[-1 - tokens[t]]. */
+void embed(stream_t s, const matrix &embedding, const int32_t *tokens, int n_rows, float *x,
+           const int32_t *best = NULL);
 
 /* For i < n_rows, with r = rows ? rows[i] : i: y[i] = x[r] * rsqrt(mean(x[r]^2) + eps) * w,
  * rounded to bfloat16; y32, unless NULL, has it unrounded. */

@@ -37,6 +37,8 @@
  *
  * Host side (NULL is the default stream; nothing here waits unless it says so):
  *     stream_t, stream_t stream_open(), stream_close(s), stream_wait(s)
+ *     event_t, event_t event_open(), event_close(e), event_record(e, s): what was asked of the
+ *     stream so far; event_wait(e): until that is done
  *     void *device_alloc(bytes), device_free(p)   256-byte aligned, of any content; NULL: none
  *     void *pinned_alloc(bytes), pinned_free(p)   host memory that copies need not stage
  *     copy_to_device(s, to, from, bytes), copy_to_host(s, to, from, bytes),

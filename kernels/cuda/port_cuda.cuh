@@ -14,6 +14,7 @@
 /* ------------------------------------------------------------------ launches and memory */
 
 typedef cudaStream_t stream_t;
+typedef cudaEvent_t event_t;
 
 /* What a block gets without asking. */
 enum { PORT_DYNAMIC_BYTES_FREE = 48 << 10 };
@@ -57,6 +58,28 @@ static inline void stream_close(stream_t s)
 static inline void stream_wait(stream_t s)
 {
     cudaStreamSynchronize(s);
+}
+
+static inline event_t event_open()
+{
+    event_t e = nullptr;
+    return cudaEventCreateWithFlags(&e, cudaEventDisableTiming) == cudaSuccess ? e : nullptr;
+}
+
+static inline void event_close(event_t e)
+{
+    if (e)
+        cudaEventDestroy(e);
+}
+
+static inline void event_record(event_t e, stream_t s)
+{
+    cudaEventRecord(e, s);
+}
+
+static inline void event_wait(event_t e)
+{
+    cudaEventSynchronize(e);
 }
 
 static inline void *device_alloc(size_t bytes)

@@ -19,12 +19,14 @@ enum { FLAT_THREADS = 128 }; /* of kernels whose threads know nothing of each ot
 /* A thread takes a quad; block (t, c) has the c-th run of quads of row t. */
 template <quant_type T>
 KERNEL void embed_rows(const uint8_t *embedding, int64_t row_bytes, const int32_t *tokens,
-                       int dim, bool is_wide, float *x)
+                       const int32_t *best, int dim, bool is_wide, float *x)
 {
     const int q = (int)(blockIdx.y * blockDim.x + threadIdx.x);
     if (4 * q >= dim)
         return;
-    const uint8_t *stored = embedding + tokens[blockIdx.x] * row_bytes;
+    const int32_t named = tokens[blockIdx.x];
+    const int32_t token = named >= 0 ? named : best[-1 - named];
+    const uint8_t *stored = embedding + token * row_bytes;
     float *row = x + (int64_t)blockIdx.x * dim;
     if constexpr (is_float_type<T>())
         if (4 * q + 4 > dim) {
@@ -37,7 +39,8 @@ KERNEL void embed_rows(const uint8_t *embedding, int64_t row_bytes, const int32_
     store_quad(row, q, dim, is_wide, quad);
 }
 
-void embed(stream_t s, const matrix &embedding, const int32_t *tokens, int n_rows, float *x)
+void embed(stream_t s, const matrix &embedding, const int32_t *tokens, int n_rows, float *x,
+           const int32_t *best)
 {
     const int dim = embedding.n_cols;
     const quant_type type = embedding.blocks ? embedding.type : QUANT_BF16;
@@ -50,7 +53,7 @@ void embed(stream_t s, const matrix &embedding, const int32_t *tokens, int n_row
     const bool is_wide = dim % 4 == 0 && is_on(x, 16);
     const dim3 grid((unsigned)n_rows, (unsigned)divide_up(dim, 4 * FLAT_THREADS));
     WITH_QUANT_TYPE(type, LAUNCH(embed_rows<T>, grid, FLAT_THREADS, 0, s, stored, row_bytes,
-                                 tokens, dim, is_wide, x));
+                                 tokens, best, dim, is_wide, x));
     const uint64_t n = (uint64_t)n_rows;
     count_op(DEVICE_EMBED, 1, n * ((uint64_t)row_bytes + sizeof *tokens),
              n * (uint64_t)dim * sizeof *x, 0);

@@ -390,6 +390,29 @@ static void the_host_sees_a_copy_when_it_has_waited(void **)
     device_free(x);
 }
 
+static void an_event_is_waited_for_up_to_where_it_was_recorded(void **)
+{
+    const float numbers[] = {1, 2};
+    float first = 5, second = 5, *x = device_floats(2);
+    stream_t s = stream_open();
+    event_t e = event_open(), never = event_open();
+    copy_to_device(s, x, numbers, sizeof(numbers));
+    copy_to_host(s, &first, x, sizeof(first));
+    event_wait(never);
+    assert_true(isnan(first));
+    event_record(e, s);
+    copy_to_host(s, &second, x + 1, sizeof(second));
+    event_wait(e);
+    assert_true(first == 1 && isnan(second));
+    event_record(e, s);
+    event_wait(e);
+    assert_true(second == 2);
+    event_close(never);
+    event_close(e);
+    stream_close(s);
+    device_free(x);
+}
+
 KERNEL void nothing_kernel()
 {
 }
@@ -550,6 +573,7 @@ int main()
         cmocka_unit_test(every_half_float_has_its_value),
         cmocka_unit_test(fresh_device_memory_is_no_number),
         cmocka_unit_test(the_host_sees_a_copy_when_it_has_waited),
+        cmocka_unit_test(an_event_is_waited_for_up_to_where_it_was_recorded),
         cmocka_unit_test(what_a_device_refuses_is_an_error),
         cmocka_unit_test(a_device_has_no_more_memory_than_it_says),
         cmocka_unit_test(launches_and_copies_are_counted),

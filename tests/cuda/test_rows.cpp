@@ -90,6 +90,23 @@ static void embed_falls_back_to_rows_of_bfloat16(void **)
     }
 }
 
+/* Tokens that the step before found, and others, in any order. */
+static void embed_takes_the_best_of_the_step_before_where_a_token_says_so(void **)
+{
+    const host_array<float> stored = random_floats(1, 2.0f, VOCAB * 96);
+    const device_array<float> rows(stored);
+    const device_array<int32_t> best(host_array<int32_t>{7, 0, VOCAB - 1});
+    const device_array<int32_t> ids(
+        host_array<int32_t>{device_best_of(2), 5, device_best_of(0), device_best_of(0)});
+    static const size_t want[] = {VOCAB - 1, 5, 7, 7};
+    device_array<float> x(4 * 96);
+    embed(NULL, {QUANT_F32, VOCAB, 96, (const uint8_t *)rows.at, NULL}, ids.at, 4, x.at,
+          best.at);
+    const host_array<float> got = x.read();
+    for (size_t t = 0; t < 4; t++)
+        assert_memory_equal(&got[t * 96], &stored[want[t] * 96], 96 * sizeof(float));
+}
+
 template <quant_type T> KERNEL void decode_groups(const uint8_t *row, float *out)
 {
     float values[GROUP_ELEMS];
@@ -473,6 +490,7 @@ int main()
         cmocka_unit_test(embed_gives_the_bits_of_the_stored_row_of_every_type),
         cmocka_unit_test(embed_writes_rows_that_are_not_aligned),
         cmocka_unit_test(embed_falls_back_to_rows_of_bfloat16),
+        cmocka_unit_test(embed_takes_the_best_of_the_step_before_where_a_token_says_so),
         cmocka_unit_test(groups_decode_to_the_bits_of_the_stored_row),
         cmocka_unit_test(wrong_bits_of_a_stored_row_are_seen),
         cmocka_unit_test(norms_are_their_formula_at_every_width),

@@ -61,9 +61,9 @@ static int read_logits(struct device *d, size_t row, float *out, struct err *e)
     PASS(read_logits(d, row, out, e));
 }
 
-static int read_best(struct device *d, int32_t *out, struct err *e)
+static int read_best(struct device *d, size_t n_later, int32_t *out, struct err *e)
 {
-    PASS(read_best(d, out, e));
+    PASS(read_best(d, n_later, out, e));
 }
 
 static int read_hidden(struct device *d, size_t row, float *out, struct err *e)
@@ -161,7 +161,8 @@ static struct engine_options options_of(const char *device)
                                    .kv_disk_always = true,
                                    .device = device,
                                    .device_exact = true,
-                                   .device_graphs = true};
+                                   .device_graphs = true,
+                                   .device_ahead = true};
 }
 
 /* Two of five share most of a document; one is sampled, so that whole logits are read. */

@@ -144,7 +144,7 @@ struct engine *golden_open_engine(const struct model *m, const char *isa, enum a
     if (!o.device && kv != KV_INT8) {
         o.device = getenv("SHEAF_TEST_DEVICE");
         o.device_exact = true;
-        o.device_graphs = true;
+        o.device_graphs = o.device_ahead = true;
     }
     setenv("SHEAF_KERNELS", isa, 1);
     struct engine *eng = NULL;

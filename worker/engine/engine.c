@@ -133,6 +133,7 @@ bool engine_cancel(struct engine *eng, const void *user)
 static void finish(struct engine *eng, struct seq *seq, enum finish_reason reason)
 {
     const bool is_whole = reason != FINISH_CANCELLED && reason != FINISH_NOMEM;
+    ahead_forget(&eng->ahead, eng->forward, seq);
     kv_disk_save_seq(eng->disk, seq, is_whole);
     sched_remove(eng->sched, seq);
     if (eng->drafters)
@@ -296,6 +297,37 @@ static void end_step(struct engine *eng, int64_t now_us)
     }
 }
 
+/* When a step's work began, and that on what it drafts ended. */
+struct step_times {
+    int64_t began_us, drafted_us;
+};
+
+/* The step that is planned from what is known; false: there is nothing to compute. */
+static bool begin_planned(struct engine *eng, struct step_times *times)
+{
+    kv_disk_load_waiting(eng->disk, eng->prefixes, eng->sched, eng->options.batch);
+    sched_plan_step(eng->sched, &eng->plan);
+    if (eng->plan.n_rows == 0)
+        return false;
+    times->began_us = times->drafted_us = clock_mono_us();
+    if (eng->spec) {
+        spec_add_drafts(eng->spec, &eng->plan);
+        times->drafted_us = clock_mono_us();
+    }
+    mark_greedy(eng);
+    forward_begin(eng->forward, &eng->plan);
+    return true;
+}
+
+/* The step that has been begun ahead, or one that is planned now. */
+static bool begin_step(struct engine *eng, struct step_times *times)
+{
+    if (!ahead_take(&eng->ahead, &eng->plan))
+        return begin_planned(eng, times);
+    times->began_us = times->drafted_us = clock_mono_us();
+    return true;
+}
+
 int engine_step(struct engine *eng, bool *worked, struct err *e)
 {
     forget_collected(eng);
@@ -304,23 +336,18 @@ int engine_step(struct engine *eng, bool *worked, struct err *e)
         finish_cancelled(eng);
     if (sched_at(eng->sched, 0)) /* also what a device was asked for after its last step */
         TRY(forward_check(eng->forward, e));
-    kv_disk_load_waiting(eng->disk, eng->prefixes, eng->sched, eng->options.batch);
-    sched_plan_step(eng->sched, &eng->plan);
-    if (eng->plan.n_rows == 0)
+    struct step_times times;
+    if (!begin_step(eng, &times))
         return 0;
-    const int64_t began_us = clock_mono_us();
-    if (eng->spec)
-        spec_add_drafts(eng->spec, &eng->plan);
-    const int64_t drafted_us = eng->spec ? clock_mono_us() : began_us;
-    mark_greedy(eng);
-    forward_run(eng->forward, &eng->plan);
+    ahead_begin(&eng->ahead, eng->sched, eng->forward, &eng->plan);
+    forward_end(eng->forward);
     TRY(forward_check(eng->forward, e)); /* before anything is drawn from it */
     draw_tokens(eng);
     const int64_t now_us = clock_mono_us();
-    count_step(eng, began_us, now_us);
+    count_step(eng, times.began_us, now_us);
     end_step(eng, now_us);
     if (eng->spec)
-        spec_end_step(eng->spec, &eng->plan, now_us - drafted_us);
+        spec_end_step(eng->spec, &eng->plan, now_us - times.drafted_us);
     ASSERT_SLOW(prefix_check(eng->prefixes));
     *worked = true;
     return 0;

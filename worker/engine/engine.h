@@ -83,6 +83,7 @@ struct engine_options {
     size_t device_ordinal;
     bool device_exact; /* what is computed of a sequence does not depend on what is beside it */
     bool device_graphs; /* small steps are launched as graphs, which changes no answer */
+    bool device_ahead; /* the next step is begun while one is computed (engine_ahead.h) */
 };
 
 enum { CALIBRATION_POINTS_MAX = 8 };
@@ -174,6 +175,9 @@ struct seq_result {
 struct engine_counters {
     uint64_t steps;
     uint64_t rows;
+    /* Of them, begun on a device while the one before was computed; and rows that were computed
+     * of sequences that had ended by then, which are not among the rows. */
+    uint64_t steps_ahead, rows_wasted;
     /* Prompt rows computed, recomputation after preemption and cancelled prompts included. */
     uint64_t computed_tokens;
     /* Of sequences that finished and were not cancelled. */

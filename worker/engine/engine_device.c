@@ -128,10 +128,10 @@ void engine_device_read_logits(struct engine_device *d, size_t logits_row, float
         note(d, d->backend->read_logits(d->device, logits_row, out, &d->failure));
 }
 
-void engine_device_read_best(struct engine_device *d, int32_t *out)
+void engine_device_read_best(struct engine_device *d, size_t n_later, int32_t *out)
 {
     if (is_well(d))
-        note(d, d->backend->read_best(d->device, out, &d->failure));
+        note(d, d->backend->read_best(d->device, n_later, out, &d->failure));
 }
 
 void engine_device_read_hidden(struct engine_device *d, size_t logits_row, float *out)

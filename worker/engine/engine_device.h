@@ -36,7 +36,7 @@ int engine_device_check(const struct engine_device *d, struct err *e);
 
 void engine_device_step(struct engine_device *d, const struct device_step *s);
 void engine_device_read_logits(struct engine_device *d, size_t logits_row, float *out);
-void engine_device_read_best(struct engine_device *d, int32_t *out);
+void engine_device_read_best(struct engine_device *d, size_t n_later, int32_t *out);
 void engine_device_read_hidden(struct engine_device *d, size_t logits_row, float *out);
 void engine_device_wait(struct engine_device *d);
 

@@ -5,6 +5,7 @@
 #include "engine/draft_model.h"
 #include "engine/drafters.h"
 #include "engine/engine.h"
+#include "engine/engine_ahead.h"
 #include "engine/engine_device.h"
 #include "engine/forward.h"
 #include "engine/kv_disk.h"
@@ -32,7 +33,8 @@ struct engine {
     size_t drafts_bytes;             /* of it, at most */
     struct forward *forward;
     struct sampler **samplers; /* [threads] */
-    struct step_plan plan;
+    struct step_plan plan;     /* of the step that engine_step works on */
+    struct ahead ahead;        /* and of the one that a device computes behind it */
 
     struct seq **done; /* finished, not yet collected; in order of finishing */
     size_t n_done;

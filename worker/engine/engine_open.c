@@ -193,6 +193,12 @@ static int open_disk(struct engine *eng, struct err *e)
     return kv_disk_open(&disk, eng->kvpool, &eng->disk, e);
 }
 
+/* Of a sequence, or of what calibration computes at once. */
+static size_t positions_max(const struct engine_options *o)
+{
+    return size_max(o->context, o->step_tokens + o->draft_tokens + 1);
+}
+
 static int open_forward(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
@@ -203,7 +209,8 @@ static int open_forward(struct engine *eng, struct err *e)
                                             .shared_attention = o->shared_attention,
                                             .drafts = o->draft_tokens > 0,
                                             .device = eng->device,
-                                            .n_page_refs_max = engine_page_refs_max(o)};
+                                            .n_page_refs_max = engine_page_refs_max(o),
+                                            .n_positions_max = positions_max(o)};
     return forward_open(eng->model, &eng->weights, &eng->kernels, eng->kvpool, eng->threads,
                         &forward, &eng->forward, e);
 }
@@ -322,6 +329,8 @@ static int open_parts(struct engine *eng, struct err *e)
     TRY(sched_open(&limits, eng->prefixes, &eng->sched, e));
     TRY(open_draft_model(eng, e));
     TRY(open_spec(eng, e));
+    const bool is_ahead = eng->device && o->device_ahead && !eng->spec;
+    TRY(ahead_open(is_ahead, o->batch, &eng->ahead, e));
     eng->plan.segments = calloc(o->batch, sizeof eng->plan.segments[0]);
     eng->samplers = calloc(o->n_threads, sizeof eng->samplers[0]);
     if (!eng->plan.segments || !eng->samplers)
@@ -369,6 +378,7 @@ void engine_close(struct engine *eng)
     free(eng->samplers);
     free(eng->done);
     free(eng->plan.segments);
+    ahead_close(&eng->ahead);
     forward_close(eng->forward);
     spec_close(eng->spec);
     drafters_close(eng->drafters);
@@ -404,6 +414,8 @@ struct engine_plan engine_plan(const struct engine *eng)
 struct engine_counters engine_counters(const struct engine *eng)
 {
     struct engine_counters counters = eng->counters;
+    counters.steps_ahead = eng->ahead.n_steps;
+    counters.rows_wasted = eng->ahead.n_wasted;
     counters.prefix = prefix_counters(eng->prefixes);
     if (eng->spec)
         counters.drafts = spec_counters(eng->spec);

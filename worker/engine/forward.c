@@ -226,21 +226,40 @@ void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t 
 {
     take_plan(f, plan);
     if (f->on_device) {
-        forward_device_run(f, first, n_layers, false);
+        forward_device_begin(f, first, n_layers, false);
+        forward_device_end(f);
         engine_device_wait(f->options.device);
     } else {
         run_layers(f, first, n_layers);
     }
 }
 
-void forward_run(struct forward *f, const struct step_plan *plan)
+void forward_begin(struct forward *f, const struct step_plan *plan)
 {
     take_plan(f, plan);
     if (f->on_device) {
-        forward_device_run(f, 0, f->config->n_layers, plan->n_logits > 0);
+        forward_device_begin(f, 0, f->config->n_layers, plan->n_logits > 0);
         return;
     }
     run_layers(f, 0, f->config->n_layers);
     if (plan->n_logits > 0)
         forward_run_head(f);
+}
+
+void forward_end(struct forward *f)
+{
+    if (f->on_device)
+        forward_device_end(f);
+}
+
+void forward_abandon(struct forward *f)
+{
+    if (f->on_device)
+        forward_device_abandon(f);
+}
+
+void forward_run(struct forward *f, const struct step_plan *plan)
+{
+    forward_begin(f, plan);
+    forward_end(f);
 }

@@ -43,6 +43,7 @@ struct forward_options {
     struct engine_device *device; /* borrowed; NULL: the kernel table computes. Its pages are
                                      the pool's, its weights the model's */
     size_t n_page_refs_max; /* with a device: pages of a step's segments, each for itself */
+    size_t n_positions_max; /* likewise: rows' positions are below it */
 };
 
 /* Everything but options is borrowed. */
@@ -58,6 +59,16 @@ int forward_check(const struct forward *f, struct err *e);
 /* Computes the plan's rows: their keys and values are in the pages after. A device may still be
  * at work on a plan without logits; what is asked of it later comes after that. */
 void forward_run(struct forward *f, const struct step_plan *plan);
+/*
+ * The same in two halves: what a plan gives is there after forward_end, which waits for a
+ * device and is all that waits. A second plan may be begun in between when all rows of the
+ * first that draw are greedy; its segments may be behind the first one's. They end in the order
+ * in which they were begun. Plans are borrowed by forward_begin only.
+ */
+void forward_begin(struct forward *f, const struct step_plan *plan);
+void forward_end(struct forward *f);
+/* Instead of forward_end, when nobody wants what the only plan that is begun gives. */
+void forward_abandon(struct forward *f);
 /* Only n_layers layers of it, from the given one round to the first: how long that takes says
  * how long all of them do. What it leaves behind means nothing, and all of it is done. */
 void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t first,

@@ -17,7 +17,16 @@
 #include "engine/layout.h"
 #include "engine/memory.h"
 
-enum { ROWS_PER_ITEM = 32 }; /* of a thread's share; fewer are not worth a join */
+/* Of a thread's share; fewer are not worth a join. */
+enum { POSITIONS_PER_ITEM = 32, ROWS_PER_ITEM = 256 };
+enum { POSITIONS_MORE = 256 }; /* at least, when more are needed */
+enum { STEPS_BEGUN_MAX = 2 };
+
+/* What is asked of a step's logits. */
+struct wanted {
+    size_t n_logits;    /* 0 also when there is no head */
+    uint8_t *is_greedy; /* [n_logits_max] */
+};
 
 struct forward_device {
     int32_t *tokens, *kv_slots;     /* [T] */
@@ -28,8 +37,14 @@ struct forward_device {
     struct device_block *blocks;    /* [T] */
     struct device_branch *branches; /* [T] */
     int32_t *pages, *slots;         /* [n_page_refs_max], [n_slots_max] */
-    int32_t *logits_rows, *best;    /* [n_logits_max] */
-    uint8_t *is_greedy;             /* [n_logits_max] */
+    int32_t *logits_rows;           /* [n_logits_max] */
+    struct wanted steps[STEPS_BEGUN_MAX];
+    struct wanted *begun; /* the step that was begun last */
+    struct wanted *ended; /* the one whose results these are */
+    size_t n_begun;       /* and have not ended */
+    int32_t *best;        /* [n_logits_max] */
+    float *angles;        /* [n_positions_max, n_rot / 2, 2] */
+    size_t n_angles;      /* positions whose they are */
     size_t n_pages, n_slots;
     size_t n_page_refs_max, n_slots_max;
     bool has_hidden; /* the step's hidden rows are here */
@@ -56,18 +71,25 @@ static bool take_arrays(struct forward_device *d, size_t n_rows, size_t n_logits
     d->slots = calloc(d->n_slots_max + 1, sizeof d->slots[0]);
     d->logits_rows = calloc(n_logits, sizeof d->logits_rows[0]);
     d->best = calloc(n_logits, sizeof d->best[0]);
-    d->is_greedy = calloc(n_logits, sizeof d->is_greedy[0]);
-    return d->tokens && d->kv_slots && d->positions && d->lists && d->rows && d->spans &&
-           d->blocks && d->branches && d->pages && d->slots && d->logits_rows && d->best &&
-           d->is_greedy;
+    bool has_steps = true;
+    for (size_t i = 0; i < STEPS_BEGUN_MAX; i++) {
+        d->steps[i].is_greedy = calloc(n_logits, sizeof d->steps[i].is_greedy[0]);
+        has_steps = has_steps && d->steps[i].is_greedy;
+    }
+    d->begun = d->ended = &d->steps[0];
+    return has_steps && d->tokens && d->kv_slots && d->positions && d->lists && d->rows &&
+           d->spans && d->blocks && d->branches && d->pages && d->slots && d->logits_rows &&
+           d->best;
 }
 
-static void lay_buffers(struct layout *l, struct forward *f)
+/* Returns where the angles of all positions are. */
+static float *lay_buffers(struct layout *l, struct forward *f)
 {
     const struct model_config *c = f->config;
     f->cos_sin = layout_take(l, f->options.n_rows_max * c->n_rot * sizeof(float));
     f->logits = layout_take(l, f->options.n_logits_max * c->n_vocab * sizeof(float));
     f->hidden_rows = layout_take(l, f->options.n_logits_max * c->dim * sizeof(float));
+    return layout_take(l, f->options.n_positions_max * c->n_rot * sizeof(float));
 }
 
 int forward_device_open(struct forward *f, struct err *e)
@@ -77,11 +99,11 @@ int forward_device_open(struct forward *f, struct err *e)
     lay_buffers(&sizes, f);
     TRY(memory_take(sizes.used, "the results of a device", &f->block, e));
     f->block_bytes = sizes.used;
-    struct layout filled = {.base = f->block};
-    lay_buffers(&filled, f);
     struct forward_device *d = f->on_device = calloc(1, sizeof *d);
     if (!d)
         return ERR_SET(e, ERR_NOMEM, "no memory for the steps of a device");
+    struct layout filled = {.base = f->block};
+    d->angles = lay_buffers(&filled, f);
     d->n_page_refs_max = o->n_page_refs_max;
     d->n_slots_max = o->drafts ? forward_device_slots_max(o->n_rows_max) : 0;
     if (!take_arrays(d, o->n_rows_max, o->n_logits_max))
@@ -107,7 +129,8 @@ void forward_device_close(struct forward *f)
     free(d->slots);
     free(d->logits_rows);
     free(d->best);
-    free(d->is_greedy);
+    for (size_t i = 0; i < STEPS_BEGUN_MAX; i++)
+        free(d->steps[i].is_greedy);
     free(d);
 }
 
@@ -130,17 +153,17 @@ static void fill_segment(struct forward *f, const struct step_segment *s)
     const int32_t list = add_pages(d, s);
     for (size_t i = 0; i < s->n_rows; i++) {
         const size_t row = s->row + i, slot = s->position + i;
-        d->tokens[row] = segment_token(s, i);
+        d->tokens[row] = s->is_behind ? device_best_of(s->token_of) : segment_token(s, i);
         d->lists[row] = list;
         d->kv_slots[row] = s->seq->pages[slot / KV_PAGE_TOKENS] * KV_PAGE_TOKENS +
                            (int32_t)(slot % KV_PAGE_TOKENS);
         d->positions[row] = (int32_t)segment_position(s, i);
-        ASSERT((size_t)d->tokens[row] < f->config->n_vocab);
+        ASSERT(s->is_behind || (size_t)d->tokens[row] < f->config->n_vocab);
     }
     const size_t first = s->row + s->n_rows - s->n_logits;
     for (size_t k = 0; k < s->n_logits; k++) {
         d->logits_rows[s->logits_row + k] = (int32_t)(first + k);
-        d->is_greedy[s->logits_row + k] = s->is_greedy;
+        d->begun->is_greedy[s->logits_row + k] = s->is_greedy;
     }
 }
 
@@ -148,17 +171,49 @@ static void angles_item(void *ctx, size_t item, size_t thread)
 {
     (void)thread;
     struct forward *f = ctx;
+    struct forward_device *d = f->on_device;
+    const size_t begin = d->n_angles + item * POSITIONS_PER_ITEM;
+    const size_t end = size_min(begin + POSITIONS_PER_ITEM, f->options.n_positions_max);
+    for (size_t position = begin; position < end; position++)
+        forward_angles(f, position, d->angles + position * f->config->n_rot);
+}
+
+/* Each position's once, for it comes again with every sequence: sines are most of what the host
+ * would do for a step. */
+static void make_angles(struct forward *f, size_t n_positions)
+{
+    struct forward_device *d = f->on_device;
+    ASSERT(n_positions <= f->options.n_positions_max);
+    if (n_positions <= d->n_angles)
+        return;
+    const size_t n_more = size_max(n_positions - d->n_angles, POSITIONS_MORE);
+    const size_t n_items = size_divide_up(n_more, POSITIONS_PER_ITEM);
+    pool_run(f->threads, angles_item, f, n_items);
+    d->n_angles =
+        size_min(d->n_angles + n_items * POSITIONS_PER_ITEM, f->options.n_positions_max);
+}
+
+static void rows_item(void *ctx, size_t item, size_t thread)
+{
+    (void)thread;
+    struct forward *f = ctx;
+    const struct forward_device *d = f->on_device;
+    const size_t n_rot = f->config->n_rot;
     const size_t begin = item * ROWS_PER_ITEM;
     const size_t end = size_min(begin + ROWS_PER_ITEM, f->plan->n_rows);
     for (size_t row = begin; row < end; row++)
-        forward_angles(f, (size_t)f->on_device->positions[row],
-                       f->cos_sin + row * f->config->n_rot);
+        memcpy(f->cos_sin + row * n_rot, d->angles + (size_t)d->positions[row] * n_rot,
+               n_rot * sizeof f->cos_sin[0]);
 }
 
-/* The device waits for them: milliseconds of a long step on one thread. */
 static void fill_angles(struct forward *f)
 {
-    pool_run(f->threads, angles_item, f, size_divide_up(f->plan->n_rows, ROWS_PER_ITEM));
+    const struct forward_device *d = f->on_device;
+    int32_t last = 0;
+    for (size_t row = 0; row < f->plan->n_rows; row++)
+        last = d->positions[row] > last ? d->positions[row] : last;
+    make_angles(f, (size_t)last + 1);
+    pool_run(f->threads, rows_item, f, size_divide_up(f->plan->n_rows, ROWS_PER_ITEM));
 }
 
 /* The slots of a path from its first node that is not in its place to its last. */
@@ -241,27 +296,37 @@ static struct device_step step_of(const struct forward *f)
                                 .slots = d->slots,
                                 .n_logits = f->plan->n_logits,
                                 .logits_rows = d->logits_rows,
-                                .is_greedy = d->is_greedy};
+                                .is_greedy = d->begun->is_greedy};
+}
+
+static struct wanted *other_step(struct forward_device *d, const struct wanted *step)
+{
+    return &d->steps[step == &d->steps[0]];
 }
 
 /* Logits of rows that are not greedy are fetched here, by the engine's thread: the samplers of
- * all threads read them. */
-static void fetch_results(struct forward *f)
+ * all threads read them. Those of a step before the last are gone. */
+static void fetch_results(struct forward *f, size_t n_later)
 {
     struct forward_device *d = f->on_device;
     bool has_greedy = false;
-    for (size_t i = 0; i < f->plan->n_logits; i++) {
-        has_greedy = has_greedy || d->is_greedy[i];
-        if (!d->is_greedy[i])
+    for (size_t i = 0; i < d->ended->n_logits; i++) {
+        has_greedy = has_greedy || d->ended->is_greedy[i];
+        ASSERT(d->ended->is_greedy[i] || n_later == 0);
+        if (!d->ended->is_greedy[i])
             engine_device_read_logits(f->options.device, i, f->logits + i * f->config->n_vocab);
     }
     if (has_greedy)
-        engine_device_read_best(f->options.device, d->best);
+        engine_device_read_best(f->options.device, n_later, d->best);
 }
 
-void forward_device_run(struct forward *f, size_t first, size_t n_layers, bool has_head)
+void forward_device_begin(struct forward *f, size_t first, size_t n_layers, bool has_head)
 {
     struct forward_device *d = f->on_device;
+    ASSERT(d->n_begun < STEPS_BEGUN_MAX);
+    d->begun = other_step(d, d->begun);
+    d->begun->n_logits = has_head ? f->plan->n_logits : 0;
+    d->n_begun++;
     d->n_pages = d->n_slots = 0;
     d->has_hidden = false;
     forward_attention_plan(f);
@@ -274,23 +339,39 @@ void forward_device_run(struct forward *f, size_t first, size_t n_layers, bool h
     step.n_layers = n_layers;
     step.has_head = has_head;
     engine_device_step(f->options.device, &step);
-    if (has_head)
-        fetch_results(f);
+}
+
+void forward_device_end(struct forward *f)
+{
+    struct forward_device *d = f->on_device;
+    ASSERT(d->n_begun > 0);
+    d->n_begun--;
+    d->ended = d->n_begun > 0 ? other_step(d, d->begun) : d->begun;
+    fetch_results(f, d->n_begun);
+}
+
+void forward_device_abandon(struct forward *f)
+{
+    ASSERT(f->on_device->n_begun == 1);
+    f->on_device->n_begun = 0;
 }
 
 void forward_device_run_head(struct forward *f)
 {
+    struct forward_device *d = f->on_device;
     struct device_step step = step_of(f);
+    ASSERT(d->n_begun == 0);
     step.has_head = true;
+    d->ended->n_logits = step.n_logits;
     engine_device_step(f->options.device, &step);
-    fetch_results(f);
+    fetch_results(f, 0);
 }
 
 /* ------------------------------------------------------------------ results */
 
 bool forward_device_is_greedy(const struct forward *f, size_t logits_row)
 {
-    return f->on_device->is_greedy[logits_row];
+    return f->on_device->ended->is_greedy[logits_row];
 }
 
 int32_t forward_device_best(const struct forward *f, size_t logits_row)
@@ -303,7 +384,7 @@ const float *forward_device_hidden(const struct forward *f, size_t logits_row)
 {
     struct forward_device *d = f->on_device;
     const size_t dim = f->config->dim;
-    for (size_t i = 0; !d->has_hidden && i < f->plan->n_logits; i++)
+    for (size_t i = 0; !d->has_hidden && i < d->ended->n_logits; i++)
         engine_device_read_hidden(f->options.device, i, f->hidden_rows + i * dim);
     d->has_hidden = true;
     return f->hidden_rows + logits_row * dim;

@@ -329,6 +329,64 @@ void sched_plan_step(struct sched *s, struct step_plan *plan)
     plan_chunks(s, plan);
 }
 
+/* ------------------------------------------------------------------ one step ahead */
+
+/* With the token that the step draws. */
+static bool will_be_full(const struct seq *seq)
+{
+    return seq->n_tokens + 1 == seq->capacity;
+}
+
+/* All that run draw one token each, from the greatest of a row's logits; nobody else is to be
+ * admitted when they have. */
+static bool goes_on_decoding(const struct sched *s, const struct step_plan *now)
+{
+    bool some_end = false;
+    for (size_t i = 0; i < now->n_segments; i++) {
+        const struct step_segment *segment = &now->segments[i];
+        if (segment->n_logits != 1 || !segment->is_greedy || segment->draft)
+            return false;
+        some_end = some_end || will_be_full(segment->seq);
+    }
+    const bool is_full = s->n_running == s->limits.batch && !some_end;
+    return now->n_segments == s->n_running && (s->n_waiting == 0 || is_full);
+}
+
+static void add_row_behind(struct step_plan *plan, const struct step_segment *before)
+{
+    plan->segments[plan->n_segments++] = (struct step_segment){
+        .seq = before->seq,
+        .row = plan->n_rows,
+        .n_rows = 1,
+        .position = before->seq->n_tokens,
+        .n_logits = 1,
+        .logits_row = plan->n_logits,
+        .is_greedy = true,
+        .is_behind = true,
+        .token_of = before->logits_row,
+    };
+    plan->n_rows++;
+    plan->n_logits++;
+}
+
+bool sched_plan_behind(struct sched *s, const struct step_plan *now, struct step_plan *out)
+{
+    out->n_segments = out->n_rows = out->n_logits = 0;
+    if (!goes_on_decoding(s, now))
+        return false;
+    for (size_t i = 0; i < now->n_segments; i++) {
+        const struct step_segment *before = &now->segments[i];
+        struct seq *seq = before->seq;
+        if (will_be_full(seq))
+            continue;
+        if (!seq_reserve(seq, s->prefixes, seq->n_tokens + 1))
+            return false;
+        add_row_behind(out, before);
+    }
+    s->owes_decoding = s->owes_decoding && out->n_rows == 0;
+    return out->n_rows > 0;
+}
+
 void sched_commit_step(struct sched *s, const struct step_plan *plan)
 {
     for (size_t i = 0; i < plan->n_segments; i++) {

@@ -40,10 +40,13 @@ struct step_segment {
     struct seq *seq;
     size_t row; /* of the step */
     size_t n_rows;
-    size_t position;           /* of the first row */
-    size_t n_logits;           /* of its last rows want logits */
-    size_t logits_row;         /* first of them among the step's logits */
-    bool is_greedy;            /* they want the greatest logit's place only */
+    size_t position;   /* of the first row */
+    size_t n_logits;   /* of its last rows want logits */
+    size_t logits_row; /* first of them among the step's logits */
+    bool is_greedy;    /* they want the greatest logit's place only */
+    bool is_behind;    /* of a plan behind another one: its row's token is what that one
+                          draws from its logits row token_of */
+    size_t token_of;
     bool ends;                 /* the sequence does, with what the step drew */
     const struct draft *draft; /* borrowed; or NULL */
     size_t n_refused;          /* of its last rows: nodes that were not drawn */
@@ -90,6 +93,14 @@ void sched_remove(struct sched *s, struct seq *seq);
 
 /* Fills plan; no rows when nothing can run. */
 void sched_plan_step(struct sched *s, struct step_plan *plan);
+/*
+ * The plan of the step behind `now`, which is still being computed: a row each of all sequences
+ * that run, but for those that end with `now` because their length is reached. False: something
+ * else is to be done next, or it is not known yet; then nothing is planned, though sequences
+ * may have got the pages of their next tokens. Every row of `now` that draws is greedy and all
+ * sequences are at their ends; nobody waits for a place that is free, or will be.
+ */
+bool sched_plan_behind(struct sched *s, const struct step_plan *now, struct step_plan *out);
 /* The plan's rows are computed, and those of n_refused stand last: their sequences stand behind
  * the others, full pages are published. */
 void sched_commit_step(struct sched *s, const struct step_plan *plan);

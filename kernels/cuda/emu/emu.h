@@ -51,6 +51,7 @@ struct emu_launch {
     size_t dynamic_bytes;
 };
 struct emu_stream;
+struct emu_event;
 struct emu_graph;
 /* Now, or where the stream is captured, when its graph is launched. */
 void emu_run(emu_stream *s, const emu_launch &launch);

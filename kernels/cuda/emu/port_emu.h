@@ -27,6 +27,7 @@ static constexpr emu_place emu_here(const char *file = __builtin_FILE(),
 /* ------------------------------------------------------------------ launches and memory */
 
 typedef emu_stream *stream_t;
+typedef emu_event *event_t;
 
 /* Arguments are converted to the kernel's own types once, by the caller, as nvcc does. */
 template <class... P>
@@ -63,6 +64,10 @@ void emu_launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
 stream_t stream_open();
 void stream_close(stream_t s);
 void stream_wait(stream_t s);
+event_t event_open();
+void event_close(event_t e);
+void event_record(event_t e, stream_t s);
+void event_wait(event_t e);
 void *device_alloc(size_t bytes);
 void device_free(void *p);
 void *pinned_alloc(size_t bytes);

@@ -19,15 +19,23 @@ struct open_copy {
     void *host;
     char *bytes; /* what arrives, or what was read */
     size_t n_bytes;
+    uint64_t number; /* of the stream's copies, from 1 */
     open_copy *next;
 };
 
 struct emu_stream {
     open_copy *first, **last;
+    uint64_t n_copies; /* that were ever left open */
+};
+
+/* The stream's copies up to one. */
+struct emu_event {
+    emu_stream *stream; /* or NULL: nothing yet */
+    uint64_t n_copies;
 };
 
 static pthread_mutex_t stream_lock = PTHREAD_MUTEX_INITIALIZER;
-static emu_stream default_stream = {nullptr, &default_stream.first};
+static emu_stream default_stream = {nullptr, &default_stream.first, 0};
 static std::map<const char *, size_t> pinned; /* begin -> bytes */
 
 static emu_stream *of(stream_t s)
@@ -95,14 +103,21 @@ static void finish(open_copy *copy, bool is_waited_for)
     free(copy);
 }
 
-static void finish_all(emu_stream *s, bool is_waited_for)
+/* The first n_copies of all that were ever left open. */
+static void finish_up_to(emu_stream *s, uint64_t n_copies, bool is_waited_for)
 {
-    while (s->first) {
+    while (s->first && s->first->number <= n_copies) {
         open_copy *copy = s->first;
         s->first = copy->next;
         finish(copy, is_waited_for);
     }
-    s->last = &s->first;
+    if (!s->first)
+        s->last = &s->first;
+}
+
+static void finish_all(emu_stream *s, bool is_waited_for)
+{
+    finish_up_to(s, s->n_copies, is_waited_for);
 }
 
 void stream_close(stream_t s)
@@ -122,6 +137,32 @@ void stream_wait(stream_t s)
     device_check_zones();
 }
 
+event_t event_open()
+{
+    return (emu_event *)calloc(1, sizeof(emu_event));
+}
+
+void event_close(event_t e)
+{
+    free(e);
+}
+
+void event_record(event_t e, stream_t s)
+{
+    pthread_mutex_lock(&stream_lock);
+    *e = {of(s), of(s)->n_copies};
+    pthread_mutex_unlock(&stream_lock);
+}
+
+void event_wait(event_t e)
+{
+    pthread_mutex_lock(&stream_lock);
+    if (e->stream)
+        finish_up_to(e->stream, e->n_copies, true);
+    pthread_mutex_unlock(&stream_lock);
+    device_check_zones();
+}
+
 /* ------------------------------------------------------------------ copies */
 
 /* Notes the bytes at `from`, which are the host's when the stream is waited for. */
@@ -132,7 +173,7 @@ static void leave_open(emu_stream *s, bool is_to_host, void *host, const void *f
     if (!copy || !bytes)
         emu_fail({}, "no memory for a copy of %zu bytes", n);
     memcpy(bytes, from, n);
-    *copy = {is_to_host, host, bytes, n, nullptr};
+    *copy = {is_to_host, host, bytes, n, ++s->n_copies, nullptr};
     *s->last = copy;
     s->last = &copy->next;
 }
