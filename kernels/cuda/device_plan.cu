@@ -44,6 +44,21 @@ static void add_matrix(memory_plan *p, const device_tensor *t)
         p->scratch = rows_bytes(t);
 }
 
+static void plan_head_weights(const device_model *m, memory_plan *p)
+{
+    const device_heads *h = m->heads;
+    if (!h)
+        return;
+    for (size_t i = 0; i < h->n_blocks; i++)
+        for (size_t k = 0; k < h->n_heads; k++) {
+            add_matrix(p, &h->weights[i][k]);
+            p->weights += m->dim * sizeof(float);
+        }
+    for (size_t i = 0; i < h->n_outputs; i++)
+        if (h->outputs[i].weight.data != m->output.data)
+            add_matrix(p, &h->outputs[i].weight);
+}
+
 static void plan_weights(const device_model *m, memory_plan *p)
 {
     const size_t n_qkv = (m->n_heads + 2 * m->n_kv_heads) * m->head_dim;
@@ -98,7 +113,9 @@ int device_plan_memory(const device_options *o, const device_model *m, const dev
 {
     memory_plan p = {};
     plan_weights(m, &p);
+    plan_head_weights(m, &p);
     plan_activations(o, m, n_processors, &p);
+    p.activations += device_heads_bytes(o, m);
     p.scratch = o->exact ? 0 : p.scratch < SCRATCH_MAX ? p.scratch : SCRATCH_MAX;
     p.products = p.scratch + PRODUCTS_WORKSPACE;
     p.step = STAGES * device_step_bytes(o, m);
