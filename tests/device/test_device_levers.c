@@ -60,6 +60,8 @@ static void check_model(const char *name, enum kv_type kv)
         if (job >= 0)
             fail_msg("%s, %s: job %d differs", name, levers[i].name, job);
         levers_check_signs(&levers[i], got);
+        const bool has_heads = levers[i].options.speculation & SPECULATION_HEADS;
+        assert_true((got->device.of[DEVICE_GUESS].launches > 0) == has_heads);
         free(got);
         n++;
     }

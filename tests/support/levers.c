@@ -351,6 +351,7 @@ struct answers *levers_answer(const struct model *m, const struct model *draftin
         assert_true(worked);
     }
     out->counters = engine_counters(eng);
+    engine_device_counters(eng, &out->device);
     engine_close(eng);
     return out;
 }
