@@ -28,7 +28,7 @@ enum { HEAD_PLACE_NONE = -1 };
 /* Of a sequence. */
 struct head_seq {
     size_t hidden_for; /* n_tokens that the row belongs to; 0: none */
-    int32_t place;     /* with a device: where it keeps the row (head_rows.h) */
+    int32_t place;     /* with a device: where it keeps the row (head_places.h) */
     size_t n_said;     /* in order of asking */
     struct head_said {
         size_t n_tokens; /* before what was said */
