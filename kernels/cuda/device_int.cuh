@@ -64,6 +64,7 @@ bool keeps_blocks(enum quant_type type);
 struct memory_plan {
     size_t weights, activations, step, products, reserve;
     size_t scratch; /* of the products, part of theirs */
+    size_t heads;   /* of heads beside the model, part of weights and activations */
     size_t page;    /* of the KV pool, each */
     size_t n_pages;
 };

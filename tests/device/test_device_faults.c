@@ -388,6 +388,9 @@ static void what_a_device_does_not_do_is_said(void **state)
     o.kv_type = KV_BF16;
     o.kv_bytes = (size_t)1 << 40;
     refused(&o, ERR_NOMEM, "lower kv.mb");
+    refused(&o, ERR_NOMEM, "leave out the heads");
+    o.speculation = SPECULATION_OFF;
+    refused(&o, ERR_NOMEM, "; take a smaller model");
     o = options_of("cuda-emu");
     o.kv_type = KV_BF16;
     o.device_ordinal = 3;
