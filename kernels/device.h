@@ -45,6 +45,32 @@ struct device_layer {
     struct device_tensor q, k, v, out, gate, up, down;
 };
 
+/*
+ * Heads beside the model (engine/medusa.h). Each begins with the same hidden row x and has
+ * n_blocks blocks x += silu(W x + b); the outputs then give n_draft logits, neighbours with one
+ * output side by side.
+ */
+enum { DEVICE_HEADS_MAX = 8, DEVICE_HEAD_BLOCKS_MAX = 4, DEVICE_GUESSES = 4 };
+
+struct device_head_output {
+    struct device_tensor weight; /* [n_draft, D]; the model's output's data: that matrix */
+    size_t first_head, n_heads;
+};
+
+struct device_heads {
+    size_t n_heads, n_blocks, n_draft, n_outputs;
+    /* Of each block those of all heads. */
+    struct device_tensor weights[DEVICE_HEAD_BLOCKS_MAX][DEVICE_HEADS_MAX]; /* [D, D] */
+    const float *biases[DEVICE_HEAD_BLOCKS_MAX][DEVICE_HEADS_MAX];          /* [D] */
+    struct device_head_output outputs[DEVICE_HEADS_MAX];
+};
+
+/* A logit and its place in the draft vocabulary, or -1: none. */
+struct device_guess {
+    float value;
+    int32_t index;
+};
+
 /* Borrowed during open only. */
 struct device_model {
     size_t n_layers, dim, n_heads, n_kv_heads, head_dim, ffn_dim, n_vocab, n_rot;
@@ -54,6 +80,7 @@ struct device_model {
     const float *output_norm;          /* [D] */
     struct device_tensor embedding;    /* [V, D] */
     struct device_tensor output;       /* [V, D]; the embedding's data again when tied */
+    const struct device_heads *heads;  /* or NULL */
 };
 
 struct device_options {
@@ -66,6 +93,7 @@ struct device_options {
     size_t n_logits_max;
     size_t n_page_refs_max; /* struct device_step's pages */
     size_t n_slots_max;     /* struct device_step's slots */
+    size_t n_kept_max;      /* hidden rows that are kept for heads, n_rows_max at most */
     bool exact;
     bool graphs; /* small steps of like shape are captured once and launched as one */
 };
@@ -145,6 +173,7 @@ enum device_family {
     DEVICE_PAGES,
     DEVICE_PRODUCT,
     DEVICE_DEQUANTIZE, /* of a whole matrix, before its product */
+    DEVICE_GUESS,      /* of heads, but for their products */
     DEVICE_N_FAMILIES
 };
 
@@ -222,6 +251,16 @@ struct device_backend {
     /* Of a device that nothing else uses meanwhile; needs none to be open. */
     int (*peaks)(size_t ordinal, const struct device_peak_sizes *sizes,
                  struct device_peaks *out, struct err *e);
+
+    /* Of a device with heads. keep_hidden: the hidden states behind n different logits rows of
+     * the last step go to n different places of the device's own, 0..n_kept_max - 1, where they
+     * stay until others do. */
+    int (*keep_hidden)(struct device *d, size_t n, const int32_t *logits_rows,
+                       const int32_t *places, struct err *e);
+    /* What the heads say of n places: of each head the greatest logits, of equals the lower
+     * index first; NaN is none. Waits. What the last step computed cannot be read after. */
+    int (*guess)(struct device *d, size_t n, const int32_t *places,
+                 struct device_guess *out /* [n_heads, n, DEVICE_GUESSES] */, struct err *e);
 };
 
 /* The symbol of a module that gives its backend. */

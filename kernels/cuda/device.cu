@@ -127,6 +127,7 @@ static int open_parts(device *d, const device_model *m, struct err *e)
     TRY(device_copy_weights(d, m, e));
     TRY(open_products(d, e));
     TRY(device_step_open(d, e));
+    TRY(device_heads_open(d, e));
     TRY(open_kv(d, e));
     TRY(device_try_products(d, e));
     return device_settle(d, "the device cannot be opened", e);
@@ -154,6 +155,8 @@ static void close_device(device *d)
         stream_close(d->stream);
     last_error(); /* nobody is left to hear it */
     free(d->layers);
+    free(d->heads.from_rows);
+    free(d->heads.to_rows);
     free(d);
 }
 
@@ -167,6 +170,7 @@ static int open_device(const device_options *o, const device_model *m, device **
     d->options = *o;
     d->model = *m;
     d->model.layers = NULL;
+    d->model.heads = NULL;
     const int rc = open_parts(d, m, e);
     if (rc != 0) {
         close_device(d);
@@ -196,7 +200,8 @@ extern "C" const device_backend *sheaf_device_backend(void)
         DEVICE_ABI,         open_device,       close_device,       info_of,
         counters_of,        device_run_step,   device_read_logits, device_read_best,
         device_read_hidden, device_wait,       device_copy_page,   device_move_token,
-        device_read_page,   device_write_page, measure_peaks,
+        device_read_page,   device_write_page, measure_peaks,      device_keep_hidden,
+        device_run_heads,
     };
     return &backend;
 }

@@ -8,6 +8,7 @@
  *     device_meta.cu     a step's metadata, copied
  *     device_graph.cu    steps of few rows as graphs
  *     device_tries.cu    products tried before the first step
+ *     device_heads.cu    heads beside the model: rows that are kept for them, their guesses
  *     device_read.cu     what comes back: logits, hidden states, pages
  *
  * All work is on one stream, so that it is done in the order in which it was asked for.
@@ -35,6 +36,29 @@ struct layer {
     fused qkv, out, gate_up, down;
 };
 
+/* Heads beside the model; n_heads 0: there are none. */
+struct guessing {
+    int n_heads, n_blocks, n_draft, n_outputs;
+    matrix blocks[DEVICE_HEAD_BLOCKS_MAX];       /* [heads * D, D] one after another */
+    const float *biases[DEVICE_HEAD_BLOCKS_MAX]; /* [heads * D] */
+    struct {
+        matrix weight; /* [n_draft, D] */
+        int first_head, n_heads;
+    } outputs[DEVICE_HEADS_MAX];
+
+    float *kept; /* [n_kept_max, D] */
+    /* Of a run of n places, n_kept_max at most. */
+    float *x;                               /* [n, D] */
+    bf16 *x_rounded;                        /* [n, D] */
+    float *products;                        /* [n, heads * D] of a block */
+    float *states;                          /* [heads * n, D] behind a block */
+    bf16 *states_rounded;                   /* likewise; without blocks the rows themselves */
+    device_guess (*best)[DEVICE_GUESSES];   /* [heads * n] */
+    void *best_scratch;                     /* of best_few */
+    device_guess (*pinned)[DEVICE_GUESSES]; /* [heads * n] on the host */
+    int32_t *from_rows, *to_rows;           /* [heads * n] likewise */
+};
+
 /* How a stored tensor is kept: its blocks where kernels compute with them as they are, rows in
  * bfloat16 where they do not. */
 bool keeps_blocks(enum quant_type type);
@@ -43,6 +67,7 @@ bool keeps_blocks(enum quant_type type);
 struct memory_plan {
     size_t weights, activations, step, products, reserve;
     size_t scratch; /* of the products, part of theirs */
+    size_t heads;   /* of heads beside the model, part of weights and activations */
     size_t page;    /* of the KV pool, each */
     size_t n_pages;
 };
@@ -152,6 +177,7 @@ struct device {
 
     result results[RESULTS];
     int last_result; /* which was begun last */
+    guessing heads;
 
     /* Pinned, for what is read back. */
     float *row;      /* [max(V, D)] */
@@ -175,6 +201,14 @@ int device_plan_memory(const device_options *o, const device_model *m, const dev
                        int n_processors, memory_plan *out, struct err *e);
 size_t device_step_bytes(const device_options *o, const device_model *m);
 size_t device_splits_bytes(const device_options *o, const device_model *m, int n_processors);
+
+/* Of heads, but for weights. */
+size_t device_heads_bytes(const device_options *o, const device_model *m);
+int device_heads_open(device *d, struct err *e);
+int device_keep_hidden(device *d, size_t n, const int32_t *logits_rows, const int32_t *places,
+                       struct err *e);
+int device_run_heads(device *d, size_t n, const int32_t *places, device_guess *out,
+                     struct err *e);
 
 int device_copy_weights(device *d, const device_model *m, struct err *e);
 

@@ -3,6 +3,7 @@
  * does not fit is said at once and with numbers; the KV pool gets what is left, up to what is
  * wanted. Host code, pure.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "device_int.cuh"
@@ -44,6 +45,23 @@ static void add_matrix(memory_plan *p, const device_tensor *t)
         p->scratch = rows_bytes(t);
 }
 
+static void plan_head_weights(const device_model *m, memory_plan *p)
+{
+    const device_heads *h = m->heads;
+    const size_t before = p->weights;
+    if (!h)
+        return;
+    for (size_t i = 0; i < h->n_blocks; i++)
+        for (size_t k = 0; k < h->n_heads; k++) {
+            add_matrix(p, &h->weights[i][k]);
+            p->weights += m->dim * sizeof(float);
+        }
+    for (size_t i = 0; i < h->n_outputs; i++)
+        if (h->outputs[i].weight.data != m->output.data)
+            add_matrix(p, &h->outputs[i].weight);
+    p->heads += p->weights - before;
+}
+
 static void plan_weights(const device_model *m, memory_plan *p)
 {
     const size_t n_qkv = (m->n_heads + 2 * m->n_kv_heads) * m->head_dim;
@@ -83,14 +101,17 @@ static void plan_activations(const device_options *o, const device_model *m, int
 static int refuse(const memory_plan *p, size_t needed, const device_options *o,
                   const device_info *info, struct err *e)
 {
+    char heads[64] = "";
+    if (p->heads > 0)
+        snprintf(heads, sizeof heads, "leave out the heads, which take %zu, ", p->heads >> 20);
     return ERR_SET(
         e, ERR_NOMEM,
         "%s has %zu of %zu MiB free, and %zu are needed: weights %zu, activations %zu, %zu KV "
-        "pages %zu, a reserve of %zu; take a smaller model, lower kv.mb, batch or step_tokens, "
-        "or end what else uses the device",
+        "pages %zu, a reserve of %zu; %stake a smaller model, lower kv.mb, batch or "
+        "step_tokens, or end what else uses the device",
         info->name, info->free_bytes >> 20, info->memory_bytes >> 20, needed >> 20,
         p->weights >> 20, (p->activations + p->step + p->products) >> 20, o->n_pages_min,
-        (o->n_pages_min * p->page) >> 20, p->reserve >> 20);
+        (o->n_pages_min * p->page) >> 20, p->reserve >> 20, heads);
 }
 
 int device_plan_memory(const device_options *o, const device_model *m, const device_info *info,
@@ -98,7 +119,10 @@ int device_plan_memory(const device_options *o, const device_model *m, const dev
 {
     memory_plan p = {};
     plan_weights(m, &p);
+    plan_head_weights(m, &p);
     plan_activations(o, m, n_processors, &p);
+    p.activations += device_heads_bytes(o, m);
+    p.heads += device_heads_bytes(o, m);
     p.scratch = o->exact ? 0 : p.scratch < SCRATCH_MAX ? p.scratch : SCRATCH_MAX;
     p.products = p.scratch + PRODUCTS_WORKSPACE;
     p.step = device_step_bytes(o, m);

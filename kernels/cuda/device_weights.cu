@@ -4,6 +4,10 @@
 
 #include "device_int.cuh"
 
+extern "C" {
+#include "base/check.h"
+}
+
 /* Stored rows on their way to rows in bfloat16. */
 static const size_t SLICE_BYTES = (size_t)32 << 20;
 
@@ -163,6 +167,50 @@ static int copy_embedding(copier *c, const device_model *m)
     return 0;
 }
 
+/* Biases of all heads one after another, as the rows of their matrices are. */
+static int copy_head_block(copier *c, const device_heads *h, size_t block, guessing *out)
+{
+    const device_tensor *tensors[DEVICE_HEADS_MAX];
+    const size_t dim = c->d->model.dim;
+    void *biases = NULL;
+    TRY(device_take(c->d, h->n_heads * dim * sizeof(float), "biases of heads", &biases, c->e));
+    for (size_t i = 0; i < h->n_heads; i++) {
+        tensors[i] = &h->weights[block][i];
+        ASSERT(tensors[i]->type == tensors[0]->type);
+        copy_to_device(c->d->stream, (float *)biases + i * dim, h->biases[block][i],
+                       dim * sizeof(float));
+    }
+    out->biases[block] = (const float *)biases;
+    return copy_matrix(c, tensors, (int)h->n_heads, &out->blocks[block]);
+}
+
+/* Behind the model's own weights. */
+static int copy_heads(copier *c, const device_model *m)
+{
+    const device_heads *h = m->heads;
+    guessing *out = &c->d->heads;
+    if (!h)
+        return 0;
+    ASSERT(h->n_heads >= 1 && h->n_heads <= DEVICE_HEADS_MAX);
+    ASSERT(h->n_blocks <= DEVICE_HEAD_BLOCKS_MAX && h->n_draft <= m->n_vocab);
+    for (size_t i = 0; i < h->n_blocks; i++)
+        TRY(copy_head_block(c, h, i, out));
+    for (size_t i = 0; i < h->n_outputs; i++) {
+        const device_tensor *const weight[] = {&h->outputs[i].weight};
+        out->outputs[i].first_head = (int)h->outputs[i].first_head;
+        out->outputs[i].n_heads = (int)h->outputs[i].n_heads;
+        if (weight[0]->data == m->output.data)
+            out->outputs[i].weight = c->d->output;
+        else
+            TRY(copy_matrix(c, weight, 1, &out->outputs[i].weight));
+    }
+    out->n_heads = (int)h->n_heads;
+    out->n_blocks = (int)h->n_blocks;
+    out->n_draft = (int)h->n_draft;
+    out->n_outputs = (int)h->n_outputs;
+    return 0;
+}
+
 static int copy_all(copier *c, const device_model *m)
 {
     device *d = c->d;
@@ -174,7 +222,8 @@ static int copy_all(copier *c, const device_model *m)
     const float *norm = NULL;
     TRY(copy_floats(c, m->output_norm, m->dim, &norm));
     d->output_norm = norm;
-    return copy_embedding(c, m);
+    TRY(copy_embedding(c, m));
+    return copy_heads(c, m);
 }
 
 int device_copy_weights(device *d, const device_model *m, struct err *e)

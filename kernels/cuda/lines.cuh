@@ -69,6 +69,11 @@ DEVICE void store_quad_bf16(bf16 *row, int q, int n_cols, bool is_wide, const qu
         row[4 * q + i] = rounded.v[i];
 }
 
+DEVICE float silu_of(float x)
+{
+    return fast_divide(x, 1.0f + expf(-x));
+}
+
 /* The sum of a warp's values in every lane, always in the same order. */
 DEVICE float sum_of_warp(float value)
 {

@@ -154,6 +154,30 @@ product_fn product_prepare;
 /* rows = the matrix's values in bfloat16, rounded to nearest even. */
 void dequantize(stream_t s, const matrix &w, bf16 *rows);
 
+/* ---- medusa.cu: heads beside the model (device.h) */
+
+/* Row to_rows[i] of `to` and of `rounded`, of which one may be NULL, = from[from_rows[i]];
+ * which rows they are is read on the host, before it returns. D is a multiple of 4. */
+void move_rows(stream_t s, const float *from, const int32_t *from_rows, const int32_t *to_rows,
+               int n_rows, int dim, float *to, bf16 *rounded);
+
+struct head_block_args {
+    int n_heads, n_rows, dim; /* rows of each head; D is a multiple of 4 */
+    const float *x;           /* [heads * T, D], or with `shared` [T, D] for all of them */
+    bool shared;
+    const float *products; /* [T, heads * D] */
+    float *states;         /* [heads * T, D]; may be x */
+    bf16 *rounded;         /* likewise */
+};
+/* states = rounded = x + silu(products) */
+void add_silu(stream_t s, const head_block_args &a);
+
+/* best[t]: the DEVICE_GUESSES greatest of n_cols logits in falling order, of equals the lowest
+ * index first; NaN is never among them. Rows are `stride` apart. scratch as argmax's. */
+void best_few(stream_t s, const float *logits, int n_rows, int n_cols, int stride,
+              device_guess (*best)[DEVICE_GUESSES], void *scratch = NULL);
+size_t best_few_scratch_bytes(void);
+
 /* ---- peaks.cu: a slot of struct device_backend */
 
 int measure_peaks(size_t ordinal, const device_peak_sizes *sizes, device_peaks *out,

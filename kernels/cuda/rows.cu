@@ -3,6 +3,7 @@
  * are bound by memory: each byte is read and written once, in accesses of 16 bytes (bfloat16
  * rows of a norm: 8).
  */
+#include "best.cuh"
 #include "blocks.cuh"
 #include "count.cuh"
 #include "lines.cuh"
@@ -159,11 +160,6 @@ void rmsnorm(stream_t s, const float *x, const int32_t *rows, const float *w, fl
 
 /* ---- the gated activation */
 
-DEVICE float silu_of(float x)
-{
-    return fast_divide(x, 1.0f + expf(-x));
-}
-
 DEVICE octet_bf16 load_octet(const bf16 *row, int o, int n_cols, bool is_wide)
 {
     if (is_wide)
@@ -216,31 +212,9 @@ void silu_mul(stream_t s, const bf16 *gate_up, int n_rows, int ffn_dim, bf16 *in
 
 /*
  * A maximum is exact, so neither the cut of a row into blocks nor the order of comparisons
- * shows. Threads compare floats; what they have found meets as (key, index): keys are in the
- * order of the floats, with one key for both zeros and 0 for NaN.
+ * shows. Threads compare floats; what they have found meets as keys.
  */
 enum { ARGMAX_THREADS = 512, ARGMAX_WARPS = ARGMAX_THREADS / WARP_LANES };
-
-struct found {
-    uint32_t key;
-    int32_t index;
-};
-
-DEVICE uint32_t key_of(float value)
-{
-    if (value != value)
-        return 0;
-    const float one_zero = value + 0.0f;
-    uint32_t bits;
-    memcpy(&bits, &one_zero, sizeof bits);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-DEVICE found better_of(const found &a, const found &b)
-{
-    const bool is_b = b.key > a.key || (b.key == a.key && b.index < a.index);
-    return is_b ? b : a;
-}
 
 /* Of quads first, first + step, ... of those in [begin, end); all of an index's own are met in
  * rising order, so the first of equals stays. */
@@ -258,15 +232,6 @@ DEVICE found best_of_quads(const float *row, int n_vocab, bool is_wide, int firs
             }
     }
     return {key_of(best), index};
-}
-
-DEVICE found best_of_warp(found mine)
-{
-    for (int mask = WARP_LANES / 2; mask > 0; mask /= 2) {
-        const found other = {shuffle_xor(mine.key, mask), shuffle_xor(mine.index, mask)};
-        mine = better_of(mine, other);
-    }
-    return mine;
 }
 
 /* A row of nothing but NaN gives 0. */

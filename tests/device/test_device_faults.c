@@ -22,6 +22,7 @@
 #include "device.h"
 #include "engine/kvpool.h"
 #include "golden.h"
+#include "heads_make.h"
 #include "model/random_model.h"
 
 enum { N_JOBS = 5, N_OUT = 6, CONTEXT = 128, PROMPT_MAX = 100 };
@@ -36,7 +37,8 @@ enum { N_FIRST = 12, STRIDE = 5 };
 /* ------------------------------------------------------------------ the table between */
 
 static const struct device_backend *real;
-static long n_calls, first_failure; /* first_failure 0: none */
+static long n_calls, first_failure;        /* first_failure 0: none */
+static size_t n_hidden, n_kept, n_guessed; /* rows that crossed, and that did not */
 static bool is_absent;
 
 static int call(struct err *e)
@@ -68,6 +70,7 @@ static int read_best(struct device *d, size_t n_later, int32_t *out, struct err 
 
 static int read_hidden(struct device *d, size_t row, float *out, struct err *e)
 {
+    n_hidden++;
     PASS(read_hidden(d, row, out, e));
 }
 
@@ -95,6 +98,20 @@ static int read_page(struct device *d, int32_t page, void *out, struct err *e)
 static int write_page(struct device *d, int32_t page, const void *in, struct err *e)
 {
     PASS(write_page(d, page, in, e));
+}
+
+static int keep_hidden(struct device *d, size_t n, const int32_t *logits_rows,
+                       const int32_t *places, struct err *e)
+{
+    n_kept += n;
+    PASS(keep_hidden(d, n, logits_rows, places, e));
+}
+
+static int guess(struct device *d, size_t n, const int32_t *places, struct device_guess *out,
+                 struct err *e)
+{
+    n_guessed += n;
+    PASS(guess(d, n, places, out, e));
 }
 
 /* In place of the loader's: the program's own functions come first. */
@@ -127,6 +144,8 @@ int device_load(const char *name, const struct device_backend **out, struct err 
     table.move_token = move_token;
     table.read_page = read_page;
     table.write_page = write_page;
+    table.keep_hidden = keep_hidden;
+    table.guess = guess;
     *out = &table;
     return 0;
 }
@@ -134,6 +153,7 @@ int device_load(const char *name, const struct device_backend **out, struct err 
 /* ------------------------------------------------------------------ jobs */
 
 static struct model *model;
+static struct heads *heads;
 static char folder[] = "/tmp/sheaf-device-XXXXXX";
 
 struct job {
@@ -159,6 +179,10 @@ static struct engine_options options_of(const char *device)
                                    .kv_disk_bytes = 1 << 24,
                                    .kv_disk_tokens_min = KV_PAGE_TOKENS,
                                    .kv_disk_always = true,
+                                   .speculation = SPECULATION_HEADS,
+                                   .heads = heads,
+                                   .draft_always = true,
+                                   .draft_tokens = 12,
                                    .device = device,
                                    .device_exact = true,
                                    .device_graphs = true,
@@ -305,6 +329,7 @@ static void a_failure_at_any_call_ends_the_step_and_leaves_nothing_bad(void **st
     answer_well(want, &counters);
     const long n = n_calls;
     assert_true(n > 20 && has_files() && counters.cached_tokens > 0);
+    assert_true(n_guessed > 0 && n_kept >= n_guessed && n_hidden == 0);
     size_t n_made = 0, n_failed = 0;
     for (long at = 1; at <= n; at += at < N_FIRST ? 1 : STRIDE) {
         remove_files();
@@ -365,6 +390,9 @@ static void what_a_device_does_not_do_is_said(void **state)
     o.kv_type = KV_BF16;
     o.kv_bytes = (size_t)1 << 40;
     refused(&o, ERR_NOMEM, "lower kv.mb");
+    refused(&o, ERR_NOMEM, "leave out the heads");
+    o.speculation = SPECULATION_OFF;
+    refused(&o, ERR_NOMEM, "; take a smaller model");
     o = options_of("cuda-emu");
     o.kv_type = KV_BF16;
     o.device_ordinal = 3;
@@ -391,8 +419,10 @@ static void a_shape_that_a_device_does_not_take_is_refused_when_it_is_opened(voi
         fail_msg("%s", e.text);
     struct engine_options o = options_of("cuda-emu");
     o.kv_type = KV_BF16;
+    o.speculation = SPECULATION_OFF; /* the heads are the usual model's */
     refused(&o, ERR_CONFIG, "take --device cpu");
     o = options_of("cpu");
+    o.speculation = SPECULATION_OFF;
     struct engine *eng = golden_open_engine(model, "ref", ACT_INT8, KV_BF16, &o);
     engine_close(eng);
     model_close(model);
@@ -419,6 +449,8 @@ static int open_all(void **state)
 {
     (void)state;
     model = golden_open_tiny("tiny-llama-q8_0.gguf");
+    const struct heads_shape shape = {.n_heads = 2, .n_blocks = 1, .n_draft = 40, .scale = 1};
+    heads = heads_make(model, &shape);
     return mkdtemp(folder) ? 0 : -1;
 }
 
@@ -427,6 +459,7 @@ static int close_all(void **state)
     (void)state;
     remove_files();
     rmdir(folder);
+    heads_close(heads);
     model_close(model);
     return 0;
 }

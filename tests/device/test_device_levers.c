@@ -51,7 +51,7 @@ static void check_model(const char *name, enum kv_type kv)
     struct answers *cpu = levers_answer(m, NULL, isa, NULL, kv, &lever_plain, 42);
     struct answers *want = levers_answer(m, NULL, isa, "cuda-emu", kv, &lever_plain, 42);
     assert_true(levers_first_difference(cpu, want) >= 0);
-    assert_int_equal(want->graphs_replayed, 0);
+    assert_int_equal(want->device.graphs_replayed, 0);
     size_t n = 0;
     for (size_t i = 0; i < 2 * n_levers; i++) {
         struct lever lever = levers[i / 2];
@@ -64,7 +64,9 @@ static void check_model(const char *name, enum kv_type kv)
             fail_msg("%s, %s, graphs %s: job %d differs", name, lever.name,
                      lever.options.device_graphs ? "on" : "off", job);
         levers_check_signs(&lever, got);
-        assert_int_equal(got->graphs_replayed > 0, lever.options.device_graphs);
+        assert_int_equal(got->device.graphs_replayed > 0, lever.options.device_graphs);
+        const bool has_heads = lever.options.speculation & SPECULATION_HEADS;
+        assert_true((got->device.of[DEVICE_GUESS].launches > 0) == has_heads);
         free(got);
         n++;
     }

@@ -353,9 +353,7 @@ struct answers *levers_answer(const struct model *m, const struct model *draftin
         assert_true(worked);
     }
     out->counters = engine_counters(eng);
-    struct device_counters on_device;
-    engine_device_counters(eng, &on_device);
-    out->graphs_replayed = on_device.graphs_replayed;
+    engine_device_counters(eng, &out->device);
     engine_close(eng);
     return out;
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device.h"
 #include "engine/engine.h"
 
 enum { N_JOBS = 24, N_OUT = 24, TEXT_MAX = 4096 };
@@ -25,7 +26,7 @@ struct answers {
     struct answer job[N_JOBS];
     size_t n_preempted;
     struct engine_counters counters;
-    uint64_t graphs_replayed; /* by the device */
+    struct device_counters device; /* zero on the CPU */
 };
 
 enum sign { CACHES = 1, EVICTS = 2, PREEMPTS = 4, DRAFTS = 8 };

@@ -18,6 +18,7 @@
 #include "engine/medusa.h"
 #include "golden.h"
 #include "heads_make.h"
+#include "heads_plain.h"
 
 enum { ROWS = 70 }; /* more than a tile has */
 
@@ -77,94 +78,6 @@ static void run(struct bench *b, const float *hidden, size_t dim, size_t first, 
     medusa_run(b->medusa, rows, n, out);
 }
 
-/* [n_draft, D], dequantised. */
-static double *output_of(const struct model *m, const struct heads *h, size_t head)
-{
-    double *out = malloc(h->n_draft * h->dim * sizeof out[0]);
-    float *row = malloc(h->dim * sizeof row[0]);
-    const struct quant_info *info = quant_find((uint32_t)m->output.type);
-    const size_t row_bytes = h->dim / info->block_elems * info->block_bytes;
-    for (size_t i = 0; i < h->n_draft; i++) {
-        const size_t id = h->draft_vocab ? (size_t)h->draft_vocab[i] : i;
-        if (h->heads[head].output)
-            memcpy(row, h->heads[head].output + i * h->dim, h->dim * sizeof row[0]);
-        else
-            quant_dequantize_row(m->output.type,
-                                 (const uint8_t *)m->output.data + id * row_bytes, row, h->dim);
-        for (size_t k = 0; k < h->dim; k++)
-            out[i * h->dim + k] = (double)row[k];
-    }
-    free(row);
-    return out;
-}
-
-static void apply_block(const struct heads_block *block, size_t dim, double *x)
-{
-    double *z = calloc(dim, sizeof z[0]);
-    for (size_t k = dim; k-- > 0;)
-        for (size_t j = 0; j < dim; j++)
-            z[j] += (double)block->weight[j * dim + k] * x[k];
-    for (size_t j = 0; j < dim; j++) {
-        const double y = z[j] + (double)block->bias[j];
-        x[j] += y / (1 + exp(-y));
-    }
-    free(z);
-}
-
-/* -> logits [n_draft] */
-static double *evaluate(const struct heads *h, size_t head, const double *output,
-                        const float *hidden)
-{
-    double *x = malloc(h->dim * sizeof x[0]);
-    double *logits = calloc(h->n_draft, sizeof logits[0]);
-    for (size_t k = 0; k < h->dim; k++)
-        x[k] = (double)hidden[k];
-    for (size_t k = 0; k < h->n_blocks; k++)
-        apply_block(&h->heads[head].blocks[k], h->dim, x);
-    for (size_t i = 0; i < h->n_draft; i++)
-        for (size_t k = 0; k < h->dim; k++)
-            logits[i] += output[i * h->dim + k] * x[k];
-    free(x);
-    return logits;
-}
-
-static int fall(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x < y) - (x > y);
-}
-
-static size_t index_of(const struct heads *h, int32_t token)
-{
-    for (size_t i = 0; i < h->n_draft; i++)
-        if ((h->draft_vocab ? h->draft_vocab[i] : (int32_t)i) == token)
-            return i;
-    fail_msg("token %d is not in the draft vocabulary", token);
-    return 0;
-}
-
-/* The right tokens in the right order, as far as their logits are further apart than the
- * tolerance, which is relative to the greatest logit; and their shares. */
-static void check_guesses(const struct heads *h, const double *logits,
-                          const struct medusa_guess *said, double tolerance)
-{
-    double *sorted = malloc(h->n_draft * sizeof sorted[0]);
-    memcpy(sorted, logits, h->n_draft * sizeof sorted[0]);
-    qsort(sorted, h->n_draft, sizeof sorted[0], fall);
-    const double slack = tolerance * (1 + fabs(sorted[0]));
-    double sum = 0, own[MEDUSA_RANKS];
-    for (size_t r = 0; r < MEDUSA_RANKS; r++) {
-        own[r] = logits[index_of(h, said[r].token)];
-        assert_near(own[r], sorted[r], slack);
-        for (size_t k = 0; k < r; k++)
-            assert_int_not_equal(said[k].token, said[r].token);
-        sum += exp(own[r] - own[0]);
-    }
-    for (size_t r = 0; r < MEDUSA_RANKS; r++)
-        assert_near((double)said[r].share, exp(own[r] - own[0]) / sum, 2 * slack);
-    free(sorted);
-}
-
 static void check_run(const struct model *m, const struct heads_shape *shape,
                       enum act_kind activations, double tolerance)
 {
@@ -177,11 +90,11 @@ static void check_run(const struct model *m, const struct heads_shape *shape,
     open_bench(&b, m, h, isas[n_isas - 1], 2, activations);
     run(&b, hidden, h->dim, 0, ROWS, said);
     for (size_t i = 0; i < h->n_heads; i++) {
-        double *output = output_of(m, h, i);
+        double *output = heads_plain_output(m, h, i);
         for (size_t k = 0; k < ROWS; k += 3) {
-            double *logits = evaluate(h, i, output, hidden + k * h->dim);
+            double *logits = heads_plain_logits(h, i, output, hidden + k * h->dim);
             assert_int_equal(said[k].n_heads, h->n_heads);
-            check_guesses(h, logits, said[k].guesses[i], tolerance);
+            heads_plain_check(h, logits, said[k].guesses[i], tolerance);
             free(logits);
         }
         free(output);

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "device.h"
 #include "device_check/rig.h"
+#include "model/heads.h"
 
 struct check_options {
     struct rig_options rig;
@@ -23,5 +24,9 @@ struct check_options {
 int check_steps(const struct check_options *o, struct err *e);
 /* Answers under all levers, and beside the CPU's; *differs: some are not explained. */
 int check_equal(const struct check_options *o, bool *differs, struct err *e);
+
+/* Random heads over the model's own output; close them with heads_close, whatever is returned.
+ */
+int check_heads_open(const struct model *m, struct heads **out, struct err *e);
 
 #endif

@@ -53,6 +53,7 @@ struct lever {
 #define SHARED                                                                                 \
     .prefix_cache = true, .prefix_tokens_min = KV_PAGE_TOKENS, .shared_attention = true
 #define DRAFTS .speculation = SPECULATION_LOOKUP, .draft_always = true
+#define HEADS  .speculation = SPECULATION_HEADS, .draft_always = true
 
 /* The first is what the others are compared with. */
 static const struct lever levers[] = {
@@ -68,6 +69,7 @@ static const struct lever levers[] = {
      false,
      {TOGETHER, SHARED, GRAPHS, .device_ahead = true}},
     {"exact, drafts, shared, graphs", true, false, {TOGETHER, SHARED, DRAFTS, GRAPHS}},
+    {"exact, heads, shared, graphs", true, false, {TOGETHER, SHARED, HEADS, GRAPHS}},
     {"fast, one after another", false, false, {ALONE}},
     {"fast, all at once, shared, graphs", false, false, {TOGETHER, SHARED, GRAPHS}},
     {"fast, all at once, apart", false, false, {TOGETHER, .prefix_cache = true}},
@@ -76,6 +78,7 @@ static const struct lever levers[] = {
      false,
      {.batch = 8, .step_tokens = 48, .chunk_tokens = 16, SHARED, GRAPHS}},
     {"fast, drafts, shared, graphs", false, false, {TOGETHER, SHARED, DRAFTS, GRAPHS}},
+    {"fast, heads, shared, graphs", false, false, {TOGETHER, SHARED, HEADS, GRAPHS}},
     {"the CPU in float32", false, true, {ALONE}},
 };
 enum { N_LEVERS = sizeof levers / sizeof levers[0] };
@@ -83,6 +86,7 @@ enum { N_LEVERS = sizeof levers / sizeof levers[0] };
 struct equal {
     const struct check_options *options;
     const struct model *model;
+    struct heads *heads;
     struct engine *cpu, *device;       /* for logits */
     float *cpu_logits, *device_logits; /* [PROMPT_MAX + N_OUT, V] owned */
     size_t n_unexplained;
@@ -108,6 +112,7 @@ static int open_engine(const struct equal *q, const struct lever *lever, struct 
     o.context = CONTEXT;
     o.kv_type = KV_BF16;
     o.activations = ACT_F32;
+    o.heads = q->heads;
     return engine_open(q->model, &o, out, e);
 }
 
@@ -131,6 +136,19 @@ static int submit_all(const struct equal *q, struct engine *eng, struct err *e)
     return 0;
 }
 
+/* A device that left them to the CPU would answer the same. */
+static int check_ran_heads(const struct engine *eng, const struct lever *lever, struct err *e)
+{
+    struct device_counters counters;
+    const bool has_heads = lever->options.speculation & SPECULATION_HEADS;
+    if (!engine_device_counters(eng, &counters))
+        return 0;
+    if ((counters.of[DEVICE_GUESS].launches > 0) == has_heads)
+        return 0;
+    return ERR_SET(e, ERR_IO, "%s: the device has %s", lever->name,
+                   has_heads ? "not run the heads" : "run heads that nobody asked");
+}
+
 static int answer_all(const struct equal *q, const struct lever *lever, struct answers *out,
                       struct err *e)
 {
@@ -148,6 +166,7 @@ static int answer_all(const struct equal *q, const struct lever *lever, struct a
             memcpy(out->tokens[job], r.tokens, out->n[job] * sizeof r.tokens[0]);
         }
     }
+    TRY_OUT(rc, check_ran_heads(eng, lever, e));
 out:
     engine_close(eng);
     return rc;
@@ -306,6 +325,7 @@ int check_equal(const struct check_options *o, bool *differs, struct err *e)
     int rc = 0;
     TRY_OUT(rc, model_open(o->model, &m, e));
     q.model = m;
+    TRY_OUT(rc, check_heads_open(m, &q.heads, e));
     TRY_OUT(rc, open_logits(&q, e));
     TRY_OUT(rc, compare_all(&q, e));
     *differs = q.n_unexplained > 0;
@@ -314,6 +334,7 @@ out:
     engine_close(q.device);
     free(q.cpu_logits);
     free(q.device_logits);
+    heads_close(q.heads);
     model_close(m);
     return rc;
 }

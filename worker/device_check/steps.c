@@ -15,6 +15,7 @@ static const char *const families[DEVICE_N_FAMILIES] = {
     [DEVICE_PAGES] = "pages",
     [DEVICE_PRODUCT] = "product",
     [DEVICE_DEQUANTIZE] = "dequantize",
+    [DEVICE_GUESS] = "guess",
 };
 
 struct steps {

@@ -35,6 +35,7 @@ static struct head_drafts_options heads_options(const struct drafters_options *o
                                           .kernels = o->kernels,
                                           .threads = o->threads,
                                           .activations = o->activations,
+                                          .device = o->device,
                                           .n_rows_max = o->n_seqs};
     return (struct head_drafts_options){.medusa = medusa, .stats = stats};
 }
@@ -163,6 +164,18 @@ void drafters_note_hidden(struct drafters *d, struct seq *seq, const float *hidd
 {
     if (d->heads)
         head_drafts_note(d->heads, seq, hidden);
+}
+
+void drafters_note_row(struct drafters *d, struct seq *seq, size_t logits_row)
+{
+    if (d->heads)
+        head_drafts_note_row(d->heads, seq, logits_row);
+}
+
+void drafters_keep_rows(struct drafters *d)
+{
+    if (d->heads)
+        head_drafts_keep_rows(d->heads);
 }
 
 static void look_up(void *ctx, const struct seq *seq, size_t n_max, struct draft *out)

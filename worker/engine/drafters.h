@@ -19,6 +19,7 @@
 #define SHEAF_DRAFTERS_H
 
 #include "engine/draft.h"
+#include "engine/engine_device.h"
 #include "engine/pool.h"
 #include "engine/seq.h"
 #include "engine/spec_stats.h"
@@ -34,6 +35,7 @@ struct drafters_options {
     const struct kernels *kernels;
     struct pool *threads;
     enum act_kind activations;
+    struct engine_device *device; /* borrowed; it was opened with the heads. NULL: the CPU */
 };
 
 /* What all of it takes at most, for so many sequences at once. */
@@ -50,6 +52,10 @@ void drafters_end(struct drafters *d, struct seq *seq);
 
 /* The hidden state behind the last norm, [D], that the sequence's last token was drawn from. */
 void drafters_note_hidden(struct drafters *d, struct seq *seq, const float *hidden);
+/* On a device instead: it stands behind this logits row of the step. Kept with all that the
+ * step has noted, which is what drafters_keep_rows does. */
+void drafters_note_row(struct drafters *d, struct seq *seq, size_t logits_row);
+void drafters_keep_rows(struct drafters *d);
 
 /* How sure they all are, for tests. */
 struct spec_stats *drafters_stats(struct drafters *d);

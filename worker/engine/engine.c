@@ -216,6 +216,17 @@ static void draw_tokens(struct engine *eng)
         pool_run(eng->threads, sample_item, eng, eng->plan.n_segments);
 }
 
+/* What the sequence's last token was drawn from, for heads; on a device it stays there. */
+static void note_hidden(struct engine *eng, struct seq *seq, size_t logits_row)
+{
+    if (!eng->drafters || !(eng->options.speculation & SPECULATION_HEADS))
+        return;
+    if (eng->device)
+        drafters_note_row(eng->drafters, seq, logits_row);
+    else
+        drafters_note_hidden(eng->drafters, seq, forward_hidden(eng->forward, logits_row));
+}
+
 /* What was drawn joins the sequence, up to where it ends. */
 static void accept_tokens(struct engine *eng, struct step_segment *segment, int64_t now_us)
 {
@@ -230,8 +241,7 @@ static void accept_tokens(struct engine *eng, struct step_segment *segment, int6
         node = segment->draft ? draft_find(segment->draft, node, token) : DRAFT_NONE;
         n++;
     } while (node != DRAFT_NONE && !segment->ends);
-    if (eng->drafters && eng->options.speculation & SPECULATION_HEADS)
-        drafters_note_hidden(eng->drafters, seq, forward_hidden(eng->forward, logits_row));
+    note_hidden(eng, seq, logits_row);
     if (segment->draft)
         spec_keep(eng->spec, segment, n);
 }
@@ -288,6 +298,8 @@ static void end_step(struct engine *eng, int64_t now_us)
     for (size_t i = 0; i < eng->plan.n_segments; i++)
         if (eng->plan.segments[i].n_logits > 0)
             accept_tokens(eng, &eng->plan.segments[i], now_us);
+    if (eng->drafters)
+        drafters_keep_rows(eng->drafters);
     sched_commit_step(eng->sched, &eng->plan);
     for (size_t i = 0; i < eng->plan.n_segments; i++) {
         const struct step_segment *segment = &eng->plan.segments[i];

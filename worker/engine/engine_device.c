@@ -28,7 +28,8 @@ static struct device_layer layer_of(const struct model_layer *l, const struct la
 }
 
 static struct device_model model_of(const struct model *m, const struct weights *vectors,
-                                    const struct device_layer *layers)
+                                    const struct device_layer *layers,
+                                    const struct device_heads *heads)
 {
     const struct model_config *c = &m->config;
     return (struct device_model){.n_layers = c->n_layers,
@@ -44,27 +45,28 @@ static struct device_model model_of(const struct model *m, const struct weights 
                                  .layers = layers,
                                  .output_norm = vectors->output_norm,
                                  .embedding = tensor_of(&m->token_embd),
-                                 .output = tensor_of(&m->output)};
+                                 .output = tensor_of(&m->output),
+                                 .heads = heads};
 }
 
 static int open_backend(struct engine_device *d, const struct model *m,
-                        const struct weights *vectors, const struct device_options *o,
-                        struct err *e)
+                        const struct weights *vectors, const struct device_heads *heads,
+                        const struct device_options *o, struct err *e)
 {
     struct device_layer *layers = calloc(m->config.n_layers, sizeof layers[0]);
     if (!layers)
         return ERR_SET(e, ERR_NOMEM, "no memory for %zu layers", m->config.n_layers);
     for (size_t i = 0; i < m->config.n_layers; i++)
         layers[i] = layer_of(&m->layers[i], &vectors->layers[i]);
-    const struct device_model model = model_of(m, vectors, layers);
+    const struct device_model model = model_of(m, vectors, layers, heads);
     const int rc = d->backend->open(o, &model, &d->device, e);
     free(layers);
     return rc;
 }
 
 int engine_device_open(const char *name, const struct model *m, const struct weights *vectors,
-                       const struct device_options *o, struct engine_device **out,
-                       struct err *e)
+                       const struct device_heads *heads, const struct device_options *o,
+                       struct engine_device **out, struct err *e)
 {
     *out = NULL;
     struct engine_device *d = calloc(1, sizeof *d);
@@ -72,7 +74,7 @@ int engine_device_open(const char *name, const struct model *m, const struct wei
         return ERR_SET(e, ERR_NOMEM, "no memory for a device");
     int rc = 0;
     TRY_OUT(rc, device_load(name, &d->backend, e));
-    TRY_OUT(rc, open_backend(d, m, vectors, o, e));
+    TRY_OUT(rc, open_backend(d, m, vectors, heads, o, e));
     d->backend->info(d->device, &d->info);
     *out = d;
 out:
@@ -167,4 +169,17 @@ bool engine_device_read_page(struct engine_device *d, int32_t page, void *out)
 bool engine_device_write_page(struct engine_device *d, int32_t page, const void *in)
 {
     return is_well(d) && note(d, d->backend->write_page(d->device, page, in, &d->failure));
+}
+
+void engine_device_keep_hidden(struct engine_device *d, size_t n, const int32_t *logits_rows,
+                               const int32_t *places)
+{
+    if (is_well(d))
+        note(d, d->backend->keep_hidden(d->device, n, logits_rows, places, &d->failure));
+}
+
+bool engine_device_guess(struct engine_device *d, size_t n, const int32_t *places,
+                         struct device_guess *out)
+{
+    return is_well(d) && note(d, d->backend->guess(d->device, n, places, out, &d->failure));
 }

@@ -24,11 +24,11 @@ struct engine_device {
     struct err failure;      /* the first; code 0: none */
 };
 
-/* name: of a module (device.h). Weights and vectors are borrowed until it returns; the vectors
- * are those of weights_open_vectors. The device's own errors. */
+/* name: of a module (device.h). Weights, vectors and heads are borrowed until it returns; the
+ * vectors are those of weights_open_vectors; heads may be NULL. The device's own errors. */
 int engine_device_open(const char *name, const struct model *m, const struct weights *vectors,
-                       const struct device_options *o, struct engine_device **out,
-                       struct err *e);
+                       const struct device_heads *heads, const struct device_options *o,
+                       struct engine_device **out, struct err *e);
 void engine_device_close(struct engine_device *d); /* accepts NULL */
 
 /* 0, or ERR_IO with a sentence about the first failure. */
@@ -46,5 +46,11 @@ void engine_device_move_token(struct engine_device *d, int32_t to, size_t to_slo
 /* False: nothing was read, or written. */
 bool engine_device_read_page(struct engine_device *d, int32_t page, void *out);
 bool engine_device_write_page(struct engine_device *d, int32_t page, const void *in);
+
+/* Of a device with heads. False: there are no guesses. */
+void engine_device_keep_hidden(struct engine_device *d, size_t n, const int32_t *logits_rows,
+                               const int32_t *places);
+bool engine_device_guess(struct engine_device *d, size_t n, const int32_t *places,
+                         struct device_guess *out);
 
 #endif

@@ -51,6 +51,9 @@ struct engine {
 int engine_run_chunk(struct engine *eng, struct seq *seq, bool is_greedy, size_t *n_rows,
                      struct err *e);
 
+/* By this source of the engine's own; a proposer of the options stands in their place. */
+bool engine_drafts_by(const struct engine_options *o, enum speculation source);
+
 /* Opens the device of the options and the vectors of the weights with it, or neither
  * (engine_open_device.c). The shape says the pages that are wanted, and then those it has. */
 int engine_open_device(struct engine *eng, struct kvpool_shape *shape, struct err *e);

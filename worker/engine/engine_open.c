@@ -89,6 +89,11 @@ static bool drafts(const struct engine_options *o)
     return o->speculation != SPECULATION_OFF && !o->proposer.propose;
 }
 
+bool engine_drafts_by(const struct engine_options *o, enum speculation source)
+{
+    return drafts(o) && (o->speculation & source);
+}
+
 static struct drafters_options drafters_options(const struct engine *eng)
 {
     return (struct drafters_options){.speculation = eng->options.speculation,
@@ -97,7 +102,8 @@ static struct drafters_options drafters_options(const struct engine *eng)
                                      .heads = eng->options.heads,
                                      .kernels = &eng->kernels,
                                      .threads = eng->threads,
-                                     .activations = eng->options.activations};
+                                     .activations = eng->options.activations,
+                                     .device = eng->device};
 }
 
 /* That speculation may take while it runs. */
@@ -262,7 +268,7 @@ static double guess_p_min(const struct engine_options *o, const struct model *ta
 static int open_draft_model(struct engine *eng, struct err *e)
 {
     const struct engine_options *o = &eng->options;
-    if (!drafts(o) || !(o->speculation & SPECULATION_MODEL))
+    if (!engine_drafts_by(o, SPECULATION_MODEL))
         return 0;
     ASSERT(o->draft_model);
     TRY(vocab_match(eng->model->tokenizer, o->draft_model->tokenizer, e));

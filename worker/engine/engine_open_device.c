@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "engine/engine_int.h"
 #include "engine/forward_int.h"
+#include "engine/medusa_device.h"
 #include "engine/seq.h"
 
 static const char *const device_names[] = {"cpu", "auto", "cuda", "cuda-emu"};
@@ -29,6 +30,22 @@ size_t engine_page_refs_max(const struct engine_options *o)
                     seq_pages_for(o->step_tokens + o->draft_tokens + 1));
 }
 
+/* Heads are computed where the model is. */
+static int open_with_heads(struct engine *eng, const char *module,
+                           const struct device_options *options, struct err *e)
+{
+    const struct engine_options *o = &eng->options;
+    const struct weights *vectors = &eng->weights;
+    if (!engine_drafts_by(o, SPECULATION_HEADS))
+        return engine_device_open(module, eng->model, vectors, NULL, options, &eng->device, e);
+    struct medusa_device heads;
+    TRY(medusa_device_open(o->heads, eng->model, &heads, e));
+    const int rc =
+        engine_device_open(module, eng->model, vectors, &heads.heads, options, &eng->device, e);
+    medusa_device_close(&heads);
+    return rc;
+}
+
 static int open_module(struct engine *eng, const char *module, const struct kvpool_shape *shape,
                        struct err *e)
 {
@@ -47,10 +64,11 @@ static int open_module(struct engine *eng, const char *module, const struct kvpo
         .n_logits_max = o->batch + o->draft_tokens,
         .n_page_refs_max = engine_page_refs_max(o),
         .n_slots_max = o->draft_tokens > 0 ? forward_device_slots_max(n_rows) : 0,
+        .n_kept_max = o->batch,
         .exact = o->device_exact,
         .graphs = o->device_graphs,
     };
-    TRY(engine_device_open(module, eng->model, &eng->weights, &options, &eng->device, e));
+    TRY(open_with_heads(eng, module, &options, e));
     eng->device_module = module;
     return 0;
 }

@@ -23,15 +23,18 @@
 
 struct head_drafts;
 
+enum { HEAD_PLACE_NONE = -1 };
+
 /* Of a sequence. */
 struct head_seq {
     size_t hidden_for; /* n_tokens that the row belongs to; 0: none */
+    int32_t place;     /* with a device: where it keeps the row (head_places.h) */
     size_t n_said;     /* in order of asking */
     struct head_said {
         size_t n_tokens; /* before what was said */
         struct medusa_guesses guesses;
     } said[HEADS_MAX];
-    float hidden[]; /* [D] */
+    float hidden[]; /* [D]; without a device */
 };
 
 struct head_drafts_options {
@@ -50,6 +53,10 @@ int head_drafts_begin(struct head_drafts *d, struct seq *seq, struct err *e);
 void head_drafts_end(struct head_drafts *d, struct seq *seq);
 /* hidden: [D], of the row that the sequence's last token was drawn from; copied. */
 void head_drafts_note(struct head_drafts *d, struct seq *seq, const float *hidden);
+/* With a device: it is that of a logits row of the step, and stays there; and the same for all
+ * that were noted, before the next step. */
+void head_drafts_note_row(struct head_drafts *d, struct seq *seq, size_t logits_row);
+void head_drafts_keep_rows(struct head_drafts *d);
 
 struct draft_proposer head_drafts_proposer(struct head_drafts *d);
 

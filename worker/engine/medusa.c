@@ -8,7 +8,7 @@
 #include "engine/medusa_int.h"
 #include "engine/weights.h"
 
-enum { NO_BEST = -1, ROWS_PER_ITEM = 16 };
+enum { ROWS_PER_ITEM = 16 };
 
 /* One run, or one stage of it. */
 struct pass {
@@ -108,7 +108,7 @@ static void run_blocks(struct medusa *md, size_t n)
 
 static bool beats(float value, int32_t index, const struct medusa_best *other)
 {
-    return other->index == NO_BEST || value > other->value ||
+    return other->index == MEDUSA_NO_BEST || value > other->value ||
            (value == other->value && index < other->index);
 }
 
@@ -116,7 +116,7 @@ static bool beats(float value, int32_t index, const struct medusa_best *other)
 static void keep(struct medusa_best *bests, float value, int32_t index)
 {
     size_t i = MEDUSA_RANKS;
-    if (isnan(value) || index == NO_BEST)
+    if (isnan(value) || index == MEDUSA_NO_BEST)
         return;
     while (i > 0 && beats(value, index, &bests[i - 1]))
         i--;
@@ -131,10 +131,10 @@ static void keep_best(const struct medusa *md, const float *logits, size_t n, si
                       struct medusa_best *bests)
 {
     const struct medusa_best *last = &bests[MEDUSA_RANKS - 1];
-    if (last->index != NO_BEST && logits[md->kernels->argmax(logits, n)] < last->value)
+    if (last->index != MEDUSA_NO_BEST && logits[md->kernels->argmax(logits, n)] < last->value)
         return;
     for (size_t i = 0; i < n; i++)
-        if (last->index == NO_BEST || logits[i] >= last->value)
+        if (last->index == MEDUSA_NO_BEST || logits[i] >= last->value)
             keep(bests, logits[i], (int32_t)(first + i));
 }
 
@@ -173,21 +173,21 @@ static void run_outputs(struct medusa *md, size_t n)
     p.n_runs = size_divide_up(md->outputs[0].weight.n_panels, MEDUSA_PANELS);
     for (size_t thread = 0; thread < pool_threads(md->threads); thread++)
         for (size_t i = 0; i < md->n_heads * n * MEDUSA_RANKS; i++)
-            medusa_bests(md, thread, 0)[i].index = NO_BEST;
+            medusa_bests(md, thread, 0)[i].index = MEDUSA_NO_BEST;
     pool_run(md->threads, output_item, &p, md->n_outputs * p.n_runs);
     merge_bests(md, md->n_heads * n);
 }
 
 /* ------------------------------------------------------------------ guesses */
 
-static void guess(const struct medusa *md, const struct medusa_best *bests,
+void medusa_guess(const struct medusa *md, const struct medusa_best *bests,
                   struct medusa_guess out[MEDUSA_RANKS])
 {
     float sum = 0;
     for (size_t r = 0; r < MEDUSA_RANKS; r++) {
         const int32_t index = bests[r].index;
         out[r] = (struct medusa_guess){.token = DRAFT_NONE};
-        if (index == NO_BEST)
+        if (index == MEDUSA_NO_BEST)
             continue;
         out[r].token = md->vocab ? md->vocab[index] : index;
         out[r].share = kernels_exp(bests[r].value - bests[0].value);
@@ -200,7 +200,7 @@ static void guess(const struct medusa *md, const struct medusa_best *bests,
 void medusa_run(struct medusa *md, const float *const *hidden, size_t n,
                 struct medusa_guesses *out)
 {
-    ASSERT(n <= md->n_rows_max);
+    ASSERT(!md->device && n <= md->n_rows_max);
     if (n == 0)
         return;
     gather(md, hidden, n);
@@ -209,6 +209,6 @@ void medusa_run(struct medusa *md, const float *const *hidden, size_t n,
     for (size_t k = 0; k < n; k++) {
         out[k].n_heads = md->n_heads;
         for (size_t i = 0; i < md->n_heads; i++)
-            guess(md, medusa_bests(md, 0, i * n + k), out[k].guesses[i]);
+            medusa_guess(md, medusa_bests(md, 0, i * n + k), out[k].guesses[i]);
     }
 }

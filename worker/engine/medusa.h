@@ -10,6 +10,9 @@
  * Works on all threads of the pool; what comes out does not depend on them, nor on which rows
  * are run together.
  *
+ * With a device all of it is done there (medusa_device.h), from rows that it keeps itself; in
+ * bfloat16, so that guesses may differ from the CPU's where two logits are nearly the same.
+ *
  * Thread: the engine's. Takes no memory after medusa_open.
  */
 #ifndef SHEAF_MEDUSA_H
@@ -22,6 +25,7 @@
 #include "kernels.h"
 #include "model/heads.h"
 
+struct engine_device;
 struct medusa;
 
 enum { MEDUSA_RANKS = DRAFT_CHILDREN_MAX };
@@ -32,7 +36,8 @@ struct medusa_options {
     const struct kernels *kernels;
     struct pool *threads;
     enum act_kind activations;
-    size_t n_rows_max; /* of a run */
+    size_t n_rows_max;            /* of a run */
+    struct engine_device *device; /* borrowed; it was opened with the same heads. Or NULL */
 };
 
 /* What the heads say behind one position t: guesses[i][r] is for token t + 2 + i, the surest
@@ -48,9 +53,12 @@ struct medusa_guesses {
 size_t medusa_bytes(const struct medusa_options *o); /* that medusa_open will take */
 int medusa_open(const struct medusa_options *o, struct medusa **out, struct err *e);
 void medusa_close(struct medusa *md); /* accepts NULL */
-/* hidden[k] -> [D] for n rows; out[k] is filled. */
+/* hidden[k] -> [D] for n rows; out[k] is filled. Without a device. */
 void medusa_run(struct medusa *md, const float *const *hidden, size_t n,
                 struct medusa_guesses *out);
+/* The same of rows in n places of the device; without guesses when it has failed. */
+void medusa_run_kept(struct medusa *md, const int32_t *places, size_t n,
+                     struct medusa_guesses *out);
 
 /* By the accuracies that the file states (medusa_guess.c). */
 void medusa_set_priors(const struct heads *h, struct spec_stats *stats);

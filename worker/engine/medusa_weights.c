@@ -113,8 +113,6 @@ static void lay_weights(struct layout *l, const struct medusa_options *o, struct
             md->biases[i][k] = layout_take(l, md->dim * sizeof(float));
         }
     lay_outputs(l, o, md);
-    md->vocab =
-        o->heads->draft_vocab ? layout_take(l, md->n_draft * sizeof md->vocab[0]) : NULL;
 }
 
 static void lay_buffers(struct layout *l, const struct medusa_options *o, struct medusa *md)
@@ -135,6 +133,7 @@ static struct medusa shape_of(const struct medusa_options *o)
     return (struct medusa){.kernels = o->kernels,
                            .threads = o->threads,
                            .n_rows_max = o->n_rows_max,
+                           .device = o->device,
                            .n_heads = o->heads->n_heads,
                            .n_blocks = o->heads->n_blocks,
                            .dim = o->heads->dim,
@@ -144,6 +143,13 @@ static struct medusa shape_of(const struct medusa_options *o)
 static size_t lay_all(const struct medusa_options *o, struct medusa *md)
 {
     struct layout l = {.base = md->block};
+    md->vocab =
+        o->heads->draft_vocab ? layout_take(&l, md->n_draft * sizeof md->vocab[0]) : NULL;
+    if (md->device) {
+        md->guesses = layout_take(&l, md->n_heads * md->n_rows_max * MEDUSA_RANKS *
+                                          sizeof md->guesses[0]);
+        return l.used;
+    }
     lay_weights(&l, o, md);
     lay_buffers(&l, o, md);
     return l.used;
@@ -157,7 +163,7 @@ size_t medusa_bytes(const struct medusa_options *o)
 
 /* ------------------------------------------------------------------ opening */
 
-static int fill(struct medusa *md, const struct medusa_options *o, struct err *e)
+static int fill_weights(struct medusa *md, const struct medusa_options *o, struct err *e)
 {
     const struct heads *h = o->heads;
     for (size_t i = 0; i < md->n_heads; i++)
@@ -171,11 +177,16 @@ static int fill(struct medusa *md, const struct medusa_options *o, struct err *e
         const struct rows rows = output_rows(o, md->outputs[i].first_head);
         TRY(pack(&rows, &md->outputs[i].weight, e));
     }
-    if (md->vocab)
-        memcpy(md->vocab, h->draft_vocab, md->n_draft * sizeof md->vocab[0]);
     for (size_t i = 0; i < MEDUSA_COLS; i++)
         md->ones[i] = 1;
     return 0;
+}
+
+static int fill(struct medusa *md, const struct medusa_options *o, struct err *e)
+{
+    if (md->vocab)
+        memcpy(md->vocab, o->heads->draft_vocab, md->n_draft * sizeof md->vocab[0]);
+    return md->device ? 0 : fill_weights(md, o, e);
 }
 
 int medusa_open(const struct medusa_options *o, struct medusa **out, struct err *e)
