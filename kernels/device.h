@@ -102,6 +102,24 @@ struct device_branch {
     int32_t pages;      /* index of the step's pages: the sequence's, from its first on */
 };
 
+/* Rows of longer ones are asked for no candidates. */
+enum { DEVICE_CANDIDATES = 64, DEVICE_CANDIDATES_VOCAB_MAX = 1 << 20 };
+
+/*
+ * Enough of most rows to draw a token from: the best of its logits and how much all of them
+ * weigh. A logit weighs exp((logit - the greatest) / temperature), as kernels_exp computes it.
+ * NaN and -infinity are never among them.
+ */
+struct device_candidate {
+    float logit; /* of both zeros the one without a sign */
+    int32_t id;  /* or -1: there are no more */
+};
+struct device_candidates {
+    double total; /* in an order that depends on the vocabulary's size alone */
+    /* Higher logits first, lower ids among equals. */
+    struct device_candidate best[DEVICE_CANDIDATES];
+};
+
 struct device_step {
     size_t n_rows;
     const int32_t *tokens;   /* [n_rows] */
@@ -132,7 +150,8 @@ enum device_family {
     DEVICE_NORM,
     DEVICE_SILU,
     DEVICE_ARGMAX,
-    DEVICE_HEADS, /* queries and keys rotated, keys and values written */
+    DEVICE_SAMPLE, /* candidates */
+    DEVICE_HEADS,  /* queries and keys rotated, keys and values written */
     DEVICE_ATTEND,
     DEVICE_PAGES,
     DEVICE_PRODUCT,

@@ -213,8 +213,7 @@ void silu_mul(stream_t s, const bf16 *gate_up, int n_rows, int ffn_dim, bf16 *in
 
 /*
  * A maximum is exact, so neither the cut of a row into blocks nor the order of comparisons
- * shows. Threads compare floats; what they have found meets as (key, index): keys are in the
- * order of the floats, with one key for both zeros and 0 for NaN.
+ * shows. Threads compare floats; what they have found meets as (key, index).
  */
 enum { ARGMAX_THREADS = 512, ARGMAX_WARPS = ARGMAX_THREADS / WARP_LANES };
 
@@ -222,16 +221,6 @@ struct found {
     uint32_t key;
     int32_t index;
 };
-
-DEVICE uint32_t key_of(float value)
-{
-    if (value != value)
-        return 0;
-    const float one_zero = value + 0.0f;
-    uint32_t bits;
-    memcpy(&bits, &one_zero, sizeof bits);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
 
 DEVICE found better_of(const found &a, const found &b)
 {

@@ -6,15 +6,11 @@
 #include "device_check/roof.h"
 
 static const char *const families[DEVICE_N_FAMILIES] = {
-    [DEVICE_EMBED] = "embed",
-    [DEVICE_NORM] = "norm",
-    [DEVICE_SILU] = "silu",
-    [DEVICE_ARGMAX] = "argmax",
-    [DEVICE_HEADS] = "heads",
-    [DEVICE_ATTEND] = "attend",
-    [DEVICE_PAGES] = "pages",
-    [DEVICE_PRODUCT] = "product",
-    [DEVICE_DEQUANTIZE] = "dequantize",
+    [DEVICE_EMBED] = "embed",     [DEVICE_NORM] = "norm",
+    [DEVICE_SILU] = "silu",       [DEVICE_ARGMAX] = "argmax",
+    [DEVICE_SAMPLE] = "sample",   [DEVICE_HEADS] = "heads",
+    [DEVICE_ATTEND] = "attend",   [DEVICE_PAGES] = "pages",
+    [DEVICE_PRODUCT] = "product", [DEVICE_DEQUANTIZE] = "dequantize",
 };
 
 struct steps {
