@@ -5,7 +5,7 @@
  *     device_plan.cu     what memory there is for what, before any is taken
  *     device_weights.cu  the model's weights, copied
  *     device_step.cu     a step: its metadata, its layers, its head
- *     device_read.cu     what comes back: logits, hidden states, pages
+ *     device_read.cu     what comes back: logits, candidates, hidden states, pages
  *
  * All work is on one stream, so that it is done in the order in which it was asked for.
  */
@@ -46,18 +46,20 @@ struct memory_plan {
 
 /* Of a step, on the device (device_plan.cu says how much). */
 struct buffers {
-    float *x;           /* [T, D] the residual stream */
-    bf16 *hidden;       /* [T, D] normed rows */
-    float *qkv;         /* [T, (H + 2 KVH) * HD] */
-    bf16 *q, *mixed;    /* [T, H * HD] */
-    bf16 *gate_up;      /* [T, 2 F] */
-    bf16 *inner;        /* [T, F] */
-    bf16 *last;         /* [n_logits_max, D] normed rows that want logits */
-    float *last_f32;    /* likewise, not rounded */
-    float *logits;      /* [n_logits_max, V] */
-    int32_t *best;      /* [n_logits_max] */
-    void *best_scratch; /* of argmax */
-    float *splits;      /* of attention, or NULL; attend_scratch_bytes() */
+    float *x;                      /* [T, D] the residual stream */
+    bf16 *hidden;                  /* [T, D] normed rows */
+    float *qkv;                    /* [T, (H + 2 KVH) * HD] */
+    bf16 *q, *mixed;               /* [T, H * HD] */
+    bf16 *gate_up;                 /* [T, 2 F] */
+    bf16 *inner;                   /* [T, F] */
+    bf16 *last;                    /* [n_logits_max, D] normed rows that want logits */
+    float *last_f32;               /* likewise, not rounded */
+    float *logits;                 /* [n_logits_max, V] */
+    int32_t *best;                 /* [n_logits_max] */
+    void *best_scratch;            /* of argmax */
+    device_candidates *candidates; /* [n_logits_max] */
+    void *candidates_scratch;
+    float *splits; /* of attention, or NULL; attend_scratch_bytes() */
 };
 
 enum { STAGES = 2 };
@@ -98,8 +100,10 @@ struct device {
     stage meta;
 
     /* Pinned, for what is read back. */
-    int32_t *best;   /* [n_logits_max] */
-    float *row;      /* [max(V, D)] */
+    int32_t *best;                 /* [n_logits_max] */
+    device_candidates *candidates; /* [n_logits_max] */
+    float *rows;                   /* [n_rows_staged, max(V, D)] */
+    size_t n_rows_staged;
     uint8_t *page;   /* of the KV pool */
     size_t n_logits; /* of the last step */
 
@@ -119,15 +123,21 @@ int device_take_pinned(device *d, size_t bytes, const char *what, void **out, st
 int device_plan_memory(const device_options *o, const device_model *m, const device_info *info,
                        int n_processors, memory_plan *out, struct err *e);
 size_t device_step_bytes(const device_options *o, const device_model *m);
+/* 0: the vocabulary is too long for candidates. */
+size_t device_candidates_bytes(const device_options *o, const device_model *m);
 size_t device_splits_bytes(const device_options *o, const device_model *m, int n_processors);
 
 int device_copy_weights(device *d, const device_model *m, struct err *e);
 
+/* Begins to copy a result of a step to pinned memory. */
+void device_fetch(device *d, void *to, const void *from, size_t bytes);
 int device_step_open(device *d, struct err *e);
 int device_run_step(device *d, const device_step *s, struct err *e);
 
-int device_read_logits(device *d, size_t logits_row, float *out, struct err *e);
+int device_read_logits(device *d, const int32_t *logits_rows, size_t n, float *out,
+                       struct err *e);
 int device_read_best(device *d, int32_t *out, struct err *e);
+int device_read_candidates(device *d, device_candidates *out, struct err *e);
 int device_read_hidden(device *d, size_t logits_row, float *out, struct err *e);
 int device_wait(device *d, struct err *e);
 int device_copy_page(device *d, int32_t to, int32_t from, struct err *e);

@@ -6,7 +6,7 @@
  *                 mixed = attention(q);  x += mixed * Wout;
  *                 hidden = norm(x);  gate|up;  inner = silu(gate) . up;  x += inner * Wdown
  *     head:       last = norm(x) of the rows that want logits;  logits = last * Woutput;
- *                 the greatest of each
+ *                 the greatest of each, and the best candidates of those that want some
  *
  * Everything from the embedding to the head depends on the host's counts and on pointers alone.
  */
@@ -20,12 +20,15 @@ extern "C" {
 #include "base/limits.h"
 }
 
-enum { SECTION_ALIGN = 16, SECTIONS = 10 };
+enum { SECTION_ALIGN = 16, SECTIONS = 11 };
+
+/* Of logits on their way to the host, waited for together; a row at least. */
+static const size_t STAGED_ROWS_BYTES = (size_t)16 << 20;
 
 /* The step's metadata on the device. */
 struct step_on_device {
     const int32_t *tokens, *kv_slots, *logits_rows, *pages, *slots;
-    const float *cos_sin;
+    const float *cos_sin, *temperatures;
     const device_attend_row *rows;
     const device_span *spans;
     const device_block *blocks;
@@ -41,7 +44,7 @@ size_t device_step_bytes(const device_options *o, const device_model *m)
                        sizeof(device_block) + sizeof(device_branch);
     return o->n_rows_max * row +
            (o->n_logits_max + o->n_page_refs_max + o->n_slots_max) * sizeof(int32_t) +
-           SECTIONS * SECTION_ALIGN;
+           o->n_logits_max * sizeof(float) + SECTIONS * SECTION_ALIGN;
 }
 
 template <class T>
@@ -71,15 +74,37 @@ static int take_buffers(device *d, struct err *e)
     TRY(take_array(d, n_logits * m->dim, what, &b->last_f32, e));
     TRY(take_array(d, n_logits * m->n_vocab, "logits", &b->logits, e));
     TRY(device_take(d, argmax_scratch_bytes(), what, &b->best_scratch, e));
+    if (device_candidates_bytes(&d->options, m) > 0) {
+        TRY(take_array(d, n_logits, "candidates", &b->candidates, e));
+        TRY(device_take(d, candidates_scratch_bytes(n_logits, m->n_vocab), "candidates",
+                        &b->candidates_scratch, e));
+    }
     if (!d->options.exact)
         TRY(take_array(d, device_splits_bytes(&d->options, m, d->n_processors) / sizeof(float),
                        what, &b->splits, e));
     return take_array(d, n_logits, what, &b->best, e);
 }
 
+/* Pinned, for what comes back. */
+static int take_results(device *d, struct err *e)
+{
+    const size_t n_logits = d->options.n_logits_max;
+    const size_t width = d->model.n_vocab > d->model.dim ? d->model.n_vocab : d->model.dim;
+    const size_t n_fit = STAGED_ROWS_BYTES / (width * sizeof(float));
+    d->n_rows_staged = n_fit < 1 ? 1 : n_fit < n_logits ? n_fit : n_logits;
+    void *memory = NULL;
+    TRY(device_take_pinned(d, d->n_rows_staged * width * sizeof(float), "rows of logits",
+                           &memory, e));
+    d->rows = (float *)memory;
+    TRY(device_take_pinned(d, n_logits * sizeof d->candidates[0], "candidates", &memory, e));
+    d->candidates = (device_candidates *)memory;
+    TRY(device_take_pinned(d, n_logits * sizeof d->best[0], "tokens", &memory, e));
+    d->best = (int32_t *)memory;
+    return 0;
+}
+
 int device_step_open(device *d, struct err *e)
 {
-    const size_t row = d->model.n_vocab > d->model.dim ? d->model.n_vocab : d->model.dim;
     TRY(take_buffers(d, e));
     d->meta.bytes = device_step_bytes(&d->options, &d->model);
     for (int i = 0; i < STAGES; i++) {
@@ -89,12 +114,7 @@ int device_step_open(device *d, struct err *e)
         TRY(device_take_pinned(d, d->meta.bytes, "a step's metadata", &memory, e));
         d->meta.pinned[i] = (uint8_t *)memory;
     }
-    void *memory = NULL;
-    TRY(device_take_pinned(d, row * sizeof(float), "a row of logits", &memory, e));
-    d->row = (float *)memory;
-    TRY(device_take_pinned(d, d->options.n_logits_max * sizeof(int32_t), "tokens", &memory, e));
-    d->best = (int32_t *)memory;
-    return 0;
+    return take_results(d, e);
 }
 
 /* ------------------------------------------------------------------ metadata */
@@ -136,6 +156,7 @@ static int copy_metadata(device *d, const device_step *s, step_on_device *out, s
     out->pages = put(m, s->pages, s->n_pages);
     out->slots = put(m, s->slots, s->n_slots);
     out->logits_rows = put(m, s->logits_rows, s->n_logits);
+    out->temperatures = put(m, s->temperatures, s->n_logits);
     copy_to_device(d->stream, m->on_device[m->current], m->pinned[m->current], m->used);
     d->counters.copies++;
     return 0;
@@ -254,6 +275,26 @@ static int run_layers(const pass *p)
     return 0;
 }
 
+static int n_wanting_candidates(const device_step *s)
+{
+    int n = 0;
+    for (size_t i = 0; i < s->n_logits; i++)
+        n += s->temperatures[i] > 0.0f;
+    return n;
+}
+
+/* The rows' bests are there. */
+static void sample(const pass *p)
+{
+    device *d = p->d;
+    const int n = (int)p->s->n_logits, n_wanted = n_wanting_candidates(p->s);
+    if (n_wanted == 0)
+        return;
+    find_candidates(d->stream, d->b.logits, d->b.best, p->on.temperatures, n, n_wanted,
+                    (int)d->model.n_vocab, d->b.candidates_scratch, d->b.candidates);
+    device_fetch(d, d->candidates, d->b.candidates, (size_t)n * sizeof d->candidates[0]);
+}
+
 static int run_head(const pass *p)
 {
     device *d = p->d;
@@ -265,8 +306,8 @@ static int run_head(const pass *p)
     TRY(product(d->products_of, d->stream, d->output, d->b.last, n, NULL, PRODUCT_F32,
                 d->b.logits, n_vocab, p->e));
     argmax(d->stream, d->b.logits, n, n_vocab, d->b.best, d->b.best_scratch);
-    copy_to_host(d->stream, d->best, d->b.best, (size_t)n * sizeof d->best[0]);
-    d->counters.copies++;
+    device_fetch(d, d->best, d->b.best, (size_t)n * sizeof d->best[0]);
+    sample(p);
     return 0;
 }
 

@@ -56,14 +56,20 @@ static int step(struct device *d, const struct device_step *s, struct err *e)
     PASS(step(d, s, e));
 }
 
-static int read_logits(struct device *d, size_t row, float *out, struct err *e)
+static int read_logits(struct device *d, const int32_t *rows, size_t n, float *out,
+                       struct err *e)
 {
-    PASS(read_logits(d, row, out, e));
+    PASS(read_logits(d, rows, n, out, e));
 }
 
 static int read_best(struct device *d, int32_t *out, struct err *e)
 {
     PASS(read_best(d, out, e));
+}
+
+static int read_candidates(struct device *d, struct device_candidates *out, struct err *e)
+{
+    PASS(read_candidates(d, out, e));
 }
 
 static int read_hidden(struct device *d, size_t row, float *out, struct err *e)
@@ -121,6 +127,7 @@ int device_load(const char *name, const struct device_backend **out, struct err 
     table.step = step;
     table.read_logits = read_logits;
     table.read_best = read_best;
+    table.read_candidates = read_candidates;
     table.read_hidden = read_hidden;
     table.wait = wait;
     table.copy_page = copy_page;

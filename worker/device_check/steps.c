@@ -31,8 +31,9 @@ static json_t *cost_json(const struct device_counters *c)
             json_pack("{s:I, s:I, s:I, s:I}", "launches", (json_int_t)c->of[i].launches,
                       "bytes_read", (json_int_t)c->of[i].bytes_read, "bytes_written",
                       (json_int_t)c->of[i].bytes_written, "flops", (json_int_t)c->of[i].flops));
-    return json_pack("{s:I, s:I, s:o}", "steps", (json_int_t)c->steps, "copies",
-                     (json_int_t)c->copies, "of", of);
+    return json_pack("{s:I, s:I, s:I, s:o}", "steps", (json_int_t)c->steps, "copies",
+                     (json_int_t)c->copies, "bytes_to_host", (json_int_t)c->bytes_to_host, "of",
+                     of);
 }
 
 static json_t *model_json(const struct model *m)

@@ -44,6 +44,8 @@ struct step_segment {
     size_t n_logits;           /* of its last rows want logits */
     size_t logits_row;         /* first of them among the step's logits */
     bool is_greedy;            /* they want the greatest logit's place only */
+    bool takes_candidates;     /* a device may find them in place of logits */
+    bool is_drawn;             /* what the step draws of it is */
     bool ends;                 /* the sequence does, with what the step drew */
     const struct draft *draft; /* borrowed; or NULL */
     size_t n_refused;          /* of its last rows: nodes that were not drawn */
