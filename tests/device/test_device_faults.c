@@ -170,7 +170,8 @@ static struct engine_options options_of(const char *device)
                                    .device_exact = true};
 }
 
-/* Two of five share most of a document; one is sampled, so that whole logits are read. */
+/* Two of five share most of a document. One is sampled with a penalty, so that whole logits are
+ * read; one from candidates, which do not always do. */
 static void submit(struct engine *eng, struct job *jobs)
 {
     static size_t ids[N_JOBS];
@@ -187,8 +188,10 @@ static void submit(struct engine *eng, struct job *jobs)
                                   .ignore_eos = true,
                                   .sample = sample_params_greedy(),
                                   .user = &ids[i]};
+        if (i == 1 || i == 3)
+            req.sample.temperature = i == 1 ? 0.8f : 3;
         if (i == 1)
-            req.sample.temperature = 0.8f;
+            req.sample.presence_penalty = 0.1f;
         struct err e = {0};
         if (engine_submit(eng, &req, &e) != 0)
             fail_msg("%s", e.text);
