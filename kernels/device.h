@@ -131,6 +131,31 @@ struct device_branch {
     int32_t pages;      /* index of the step's pages: the sequence's, from its first on */
 };
 
+/* What is read of a row of logits, and so has to be found. */
+enum device_wanted {
+    DEVICE_WANTS_LOGITS,
+    DEVICE_WANTS_BEST,       /* the place of the greatest */
+    DEVICE_WANTS_CANDIDATES, /* the best and the sum over all */
+};
+
+/* Rows of longer ones are asked for no candidates. */
+enum { DEVICE_CANDIDATES = 64, DEVICE_CANDIDATES_VOCAB_MAX = 1 << 20 };
+
+/*
+ * Enough of most rows to draw a token from: the best of its logits and how much all of them
+ * weigh. A logit weighs exp((logit - the greatest) / temperature), as kernels_exp computes it.
+ * NaN and -infinity are never among them.
+ */
+struct device_candidate {
+    float logit; /* of both zeros the one without a sign */
+    int32_t id;  /* or -1: there are no more */
+};
+struct device_candidates {
+    double total; /* in an order that depends on the vocabulary's size alone */
+    /* Higher logits first, lower ids among equals. */
+    struct device_candidate best[DEVICE_CANDIDATES];
+};
+
 struct device_step {
     size_t n_rows;
     const int32_t *tokens;   /* [n_rows] ids, or device_best_of() the step before */
@@ -147,7 +172,8 @@ struct device_step {
 
     size_t n_logits;
     const int32_t *logits_rows; /* [n_logits] rows of the step */
-    const uint8_t *is_greedy;   /* [n_logits] wants the place of the greatest logit only */
+    const uint8_t *wanted;      /* [n_logits] enum device_wanted */
+    const float *temperatures;  /* [n_logits] where candidates are wanted, else 0 */
 
     /* All of them, but when time is measured; modulo L. 0: the head alone, of the rows of the
      * step before. */
@@ -168,7 +194,8 @@ enum device_family {
     DEVICE_NORM,
     DEVICE_SILU,
     DEVICE_ARGMAX,
-    DEVICE_HEADS, /* queries and keys rotated, keys and values written */
+    DEVICE_SAMPLE, /* candidates */
+    DEVICE_HEADS,  /* queries and keys rotated, keys and values written */
     DEVICE_ATTEND,
     DEVICE_PAGES,
     DEVICE_PRODUCT,
@@ -189,6 +216,7 @@ struct device_counters {
     uint64_t steps, copies;
     uint64_t graphs_captured, graphs_replayed;
     uint64_t graph_launches; /* those of the families below that were part of a replay */
+    uint64_t bytes_to_host;  /* of results: tokens, candidates, logits, hidden states */
     struct device_cost of[DEVICE_N_FAMILIES];
 };
 
@@ -231,12 +259,16 @@ struct device_backend {
     void (*counters)(const struct device *d, struct device_counters *out);
 
     int (*step)(struct device *d, const struct device_step *s, struct err *e);
-    /* Of the last step; logits of rows that are not greedy. Wait for what they read. */
-    int (*read_logits)(struct device *d, size_t logits_row, float *out, struct err *e);
+    /* Of the last step, whatever was wanted; read_candidates: of rows that wanted some. Wait
+     * for what they read. Row logits_rows[i], in rising order, goes to its place in out. */
+    int (*read_logits)(struct device *d, const int32_t *logits_rows, size_t n,
+                       float *out /* [n_logits, V] */, struct err *e);
     /* Of the last step that had logits, or with n_later 1 of the one before that: waits for
      * that step alone. */
     int (*read_best)(struct device *d, size_t n_later, int32_t *out /* [n_logits] */,
                      struct err *e);
+    int (*read_candidates)(struct device *d, struct device_candidates *out /* [n_logits] */,
+                           struct err *e);
     int (*read_hidden)(struct device *d, size_t logits_row, float *out, struct err *e);
     int (*wait)(struct device *d, struct err *e);
 

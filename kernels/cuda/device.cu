@@ -197,10 +197,23 @@ extern "C" const device_backend *sheaf_device_backend(void);
 extern "C" const device_backend *sheaf_device_backend(void)
 {
     static const device_backend backend = {
-        DEVICE_ABI,         open_device,       close_device,       info_of,
-        counters_of,        device_run_step,   device_read_logits, device_read_best,
-        device_read_hidden, device_wait,       device_copy_page,   device_move_token,
-        device_read_page,   device_write_page, measure_peaks,      device_keep_hidden,
+        DEVICE_ABI,
+        open_device,
+        close_device,
+        info_of,
+        counters_of,
+        device_run_step,
+        device_read_logits,
+        device_read_best,
+        device_read_candidates,
+        device_read_hidden,
+        device_wait,
+        device_copy_page,
+        device_move_token,
+        device_read_page,
+        device_write_page,
+        measure_peaks,
+        device_keep_hidden,
         device_run_heads,
     };
     return &backend;

@@ -58,6 +58,7 @@ void device_round_shape(const device *d, step_shape *as, attend_args *a)
     const device_options *o = &d->options;
     as->n_rows = round_rows((size_t)as->n_rows, o->n_rows_max);
     as->n_logits = round_rows((size_t)as->n_logits, o->n_logits_max);
+    as->n_candidates = as->n_candidates > 0 ? as->n_logits : 0;
     as->n_blocks = least_of(bucket_of((uint64_t)as->n_blocks), (size_t)as->n_rows);
     as->n_spans = SPANS_OF_ROW * as->n_rows;
     as->n_slots = as->n_branches > 0 ? (int)slots_of(o, as->n_rows) : 0;
@@ -72,7 +73,7 @@ void device_round_shape(const device *d, step_shape *as, attend_args *a)
 
 static bool is_same(const step_shape &a, const step_shape &b)
 {
-    static_assert(sizeof a == 9 * sizeof(int), "whole numbers without gaps");
+    static_assert(sizeof a == 10 * sizeof(int), "whole numbers without gaps");
     return memcmp(&a, &b, sizeof a) == 0;
 }
 

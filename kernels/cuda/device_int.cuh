@@ -9,7 +9,7 @@
  *     device_graph.cu    steps of few rows as graphs
  *     device_tries.cu    products tried before the first step
  *     device_heads.cu    heads beside the model: rows that are kept for them, their guesses
- *     device_read.cu     what comes back: logits, hidden states, pages
+ *     device_read.cu     what comes back: logits, candidates, hidden states, pages
  *
  * All work is on one stream, so that it is done in the order in which it was asked for.
  */
@@ -74,18 +74,20 @@ struct memory_plan {
 
 /* Of a step, on the device (device_plan.cu says how much). */
 struct buffers {
-    float *x;           /* [T, D] the residual stream */
-    bf16 *hidden;       /* [T, D] normed rows */
-    float *qkv;         /* [T, (H + 2 KVH) * HD] */
-    bf16 *q, *mixed;    /* [T, H * HD] */
-    bf16 *gate_up;      /* [T, 2 F] */
-    bf16 *inner;        /* [T, F] */
-    bf16 *last;         /* [n_logits_max, D] normed rows that want logits */
-    float *last_f32;    /* likewise, not rounded */
-    float *logits;      /* [n_logits_max, V] */
-    int32_t *best;      /* [n_logits_max] */
-    void *best_scratch; /* of argmax */
-    float *splits;      /* of attention, or NULL; attend_scratch_bytes() */
+    float *x;                      /* [T, D] the residual stream */
+    bf16 *hidden;                  /* [T, D] normed rows */
+    float *qkv;                    /* [T, (H + 2 KVH) * HD] */
+    bf16 *q, *mixed;               /* [T, H * HD] */
+    bf16 *gate_up;                 /* [T, 2 F] */
+    bf16 *inner;                   /* [T, F] */
+    bf16 *last;                    /* [n_logits_max, D] normed rows that want logits */
+    float *last_f32;               /* likewise, not rounded */
+    float *logits;                 /* [n_logits_max, V] */
+    int32_t *best;                 /* [n_logits_max] */
+    void *best_scratch;            /* of argmax */
+    device_candidates *candidates; /* [n_logits_max] */
+    void *candidates_scratch;
+    float *splits; /* of attention, or NULL; attend_scratch_bytes() */
 };
 
 enum { STAGES = 2 };
@@ -104,6 +106,7 @@ struct stage {
  * metadata depend on a step by these alone: what else they come to depend on belongs here. */
 struct step_shape {
     int n_rows, n_logits;
+    int n_candidates; /* of the logits; rounded, all or none */
     int n_blocks, n_spans, n_branches, n_slots;
     /* Of attention, where the shape is rounded up. */
     int block_queries_max;
@@ -115,7 +118,7 @@ enum { SPANS_OF_ROW = 2 };
 /* The step's metadata on the device. */
 struct step_on_device {
     const int32_t *tokens, *kv_slots, *logits_rows, *pages, *slots;
-    const float *cos_sin;
+    const float *cos_sin, *temperatures;
     const device_attend_row *rows;
     const device_span *spans;
     const device_block *blocks;
@@ -180,7 +183,9 @@ struct device {
     guessing heads;
 
     /* Pinned, for what is read back. */
-    float *row;      /* [max(V, D)] */
+    device_candidates *candidates; /* [n_logits_max] */
+    float *rows;                   /* [n_rows_staged, max(V, D)] */
+    size_t n_rows_staged;
     uint8_t *page;   /* of the KV pool */
     size_t n_logits; /* of the last step */
 
@@ -200,6 +205,8 @@ int device_take_pinned(device *d, size_t bytes, const char *what, void **out, st
 int device_plan_memory(const device_options *o, const device_model *m, const device_info *info,
                        int n_processors, memory_plan *out, struct err *e);
 size_t device_step_bytes(const device_options *o, const device_model *m);
+/* 0: the vocabulary is too long for candidates. */
+size_t device_candidates_bytes(const device_options *o, const device_model *m);
 size_t device_splits_bytes(const device_options *o, const device_model *m, int n_processors);
 
 /* Of heads, but for weights. */
@@ -227,6 +234,8 @@ int device_run_by_graph(device *d, const step_shape *shape, device_work *work,
                         const void *context, struct err *e);
 void device_free_graphs(device *d);
 
+/* Begins to copy a result of a step to pinned memory. */
+void device_fetch(device *d, void *to, const void *from, size_t bytes);
 int device_step_open(device *d, struct err *e);
 /* Needs the weights and what device_step_open() takes. */
 int device_try_products(device *d, struct err *e);
@@ -236,8 +245,10 @@ int device_multiply(device *d, product_fn *f, const fused *w, const bf16 *x, int
 void device_step_close(device *d);
 int device_run_step(device *d, const device_step *s, struct err *e);
 
-int device_read_logits(device *d, size_t logits_row, float *out, struct err *e);
+int device_read_logits(device *d, const int32_t *logits_rows, size_t n, float *out,
+                       struct err *e);
 int device_read_best(device *d, size_t n_later, int32_t *out, struct err *e);
+int device_read_candidates(device *d, device_candidates *out, struct err *e);
 int device_read_hidden(device *d, size_t logits_row, float *out, struct err *e);
 int device_wait(device *d, struct err *e);
 int device_copy_page(device *d, int32_t to, int32_t from, struct err *e);

@@ -2,8 +2,8 @@
  * A step's metadata: gathered in pinned memory and copied in one go, in sections that follow
  * each other.
  *
- *     tokens, kv_slots, cos_sin, attend rows, spans, blocks, branches, logits rows, slots,
- * pages
+ *     tokens, kv_slots, cos_sin, attend rows, spans, blocks, branches, logits rows,
+ *     temperatures, slots, pages
  *
  * A section has room for the shape that the step is computed as, which may be more than it has:
  * then what is left is filled with what does no harm, and steps of one shape find all sections
@@ -20,7 +20,7 @@ extern "C" {
 #include "base/check.h"
 }
 
-enum { SECTION_ALIGN = 16, SECTIONS = 10 };
+enum { SECTION_ALIGN = 16, SECTIONS = 11 };
 
 size_t device_step_bytes(const device_options *o, const device_model *m)
 {
@@ -29,7 +29,7 @@ size_t device_step_bytes(const device_options *o, const device_model *m)
                        sizeof(device_block) + sizeof(device_branch);
     return o->n_rows_max * row +
            (o->n_logits_max + o->n_page_refs_max + o->n_slots_max) * sizeof(int32_t) +
-           SECTIONS * SECTION_ALIGN;
+           o->n_logits_max * sizeof(float) + SECTIONS * SECTION_ALIGN;
 }
 
 int device_meta_open(device *d, struct err *e)
@@ -93,6 +93,7 @@ int device_copy_metadata(device *d, const device_step *s, const step_shape *as,
     out->blocks = put(m, s->blocks, s->n_blocks, (size_t)as->n_blocks, {});
     out->branches = put(m, s->branches, s->n_branches, (size_t)as->n_branches, {});
     out->logits_rows = put(m, s->logits_rows, s->n_logits, (size_t)as->n_logits, 0);
+    out->temperatures = put(m, s->temperatures, s->n_logits, (size_t)as->n_logits, 0.0f);
     out->slots = put(m, s->slots, s->n_slots, (size_t)as->n_slots, 0);
     out->pages = put(m, s->pages, s->n_pages, s->n_pages, 0);
     copy_to_device(d->stream, m->on_device, m->pinned[m->current], m->used);

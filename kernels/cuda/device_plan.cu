@@ -79,6 +79,15 @@ static void plan_weights(const device_model *m, memory_plan *p)
     p->weights += m->dim * sizeof(float);
 }
 
+/* Scratch and results. */
+size_t device_candidates_bytes(const device_options *o, const device_model *m)
+{
+    if (m->n_vocab > DEVICE_CANDIDATES_VOCAB_MAX)
+        return 0;
+    return candidates_scratch_bytes(o->n_logits_max, m->n_vocab) +
+           o->n_logits_max * sizeof(device_candidates);
+}
+
 /* Of attention whose keys are cut over thread blocks, as the fast mode does. */
 size_t device_splits_bytes(const device_options *o, const device_model *m, int n_processors)
 {
@@ -95,7 +104,8 @@ static void plan_activations(const device_options *o, const device_model *m, int
     const size_t logits_row =
         m->dim * (sizeof(float) + sizeof(bf16)) + m->n_vocab * sizeof(float) + sizeof(int32_t);
     p->activations = o->n_rows_max * row + o->n_logits_max * logits_row +
-                     argmax_scratch_bytes() + device_splits_bytes(o, m, n_processors);
+                     argmax_scratch_bytes() + device_candidates_bytes(o, m) +
+                     device_splits_bytes(o, m, n_processors);
 }
 
 static int refuse(const memory_plan *p, size_t needed, const device_options *o,

@@ -6,7 +6,7 @@
  *                 mixed = attention(q);  x += mixed * Wout;
  *                 hidden = norm(x);  gate|up;  inner = silu(gate) . up;  x += inner * Wdown
  *     head:       last = norm(x) of the rows that want logits;  logits = last * Woutput;
- *                 the greatest of each
+ *                 the greatest of each, and the best candidates of those that want some
  *
  * Launches depend on a step by its shape (device_int.cuh) alone, and read the rest of it from
  * the metadata: so that they can be captured (device_graph.cu).
@@ -20,6 +20,9 @@ extern "C" {
 #include "base/check.h"
 #include "base/limits.h"
 }
+
+/* Of logits on their way to the host, waited for together; a row at least. */
+static const size_t STAGED_ROWS_BYTES = (size_t)16 << 20;
 
 /* ------------------------------------------------------------------ opening */
 
@@ -50,18 +53,32 @@ static int take_buffers(device *d, struct err *e)
     TRY(take_array(d, n_logits * m->dim, what, &b->last_f32, e));
     TRY(take_array(d, n_logits * m->n_vocab, "logits", &b->logits, e));
     TRY(device_take(d, argmax_scratch_bytes(), what, &b->best_scratch, e));
+    if (device_candidates_bytes(&d->options, m) > 0) {
+        TRY(take_array(d, n_logits, "candidates", &b->candidates, e));
+        TRY(device_take(d, candidates_scratch_bytes(n_logits, m->n_vocab), "candidates",
+                        &b->candidates_scratch, e));
+    }
     if (!d->options.exact)
         TRY(take_array(d, device_splits_bytes(&d->options, m, d->n_processors) / sizeof(float),
                        what, &b->splits, e));
     return take_array(d, n_logits, what, &b->best, e);
 }
 
+/* Pinned, for what comes back. */
 static int take_results(device *d, struct err *e)
 {
+    const size_t n_logits = d->options.n_logits_max;
+    const size_t width = d->model.n_vocab > d->model.dim ? d->model.n_vocab : d->model.dim;
+    const size_t n_fit = STAGED_ROWS_BYTES / (width * sizeof(float));
+    d->n_rows_staged = n_fit < 1 ? 1 : n_fit < n_logits ? n_fit : n_logits;
+    void *memory = NULL;
+    TRY(device_take_pinned(d, d->n_rows_staged * width * sizeof(float), "rows of logits",
+                           &memory, e));
+    d->rows = (float *)memory;
+    TRY(device_take_pinned(d, n_logits * sizeof d->candidates[0], "candidates", &memory, e));
+    d->candidates = (device_candidates *)memory;
     for (int i = 0; i < RESULTS; i++) {
-        void *memory = NULL;
-        TRY(device_take_pinned(d, d->options.n_logits_max * sizeof(int32_t), "tokens", &memory,
-                               e));
+        TRY(device_take_pinned(d, n_logits * sizeof(int32_t), "tokens", &memory, e));
         d->results[i].best = (int32_t *)memory;
         d->results[i].is_there = event_open();
     }
@@ -91,14 +108,10 @@ static int clear_mixed(device *d, struct err *e)
 
 int device_step_open(device *d, struct err *e)
 {
-    const size_t row = d->model.n_vocab > d->model.dim ? d->model.n_vocab : d->model.dim;
     TRY(take_buffers(d, e));
     TRY(device_meta_open(d, e));
     if (d->options.graphs)
         TRY(clear_mixed(d, e));
-    void *memory = NULL;
-    TRY(device_take_pinned(d, row * sizeof(float), "a row of logits", &memory, e));
-    d->row = (float *)memory;
     return take_results(d, e);
 }
 
@@ -194,6 +207,16 @@ static int run_layers(const pass *p)
     return 0;
 }
 
+/* The rows' bests are there. */
+static void sample(const pass *p)
+{
+    device *d = p->d;
+    if (p->as.n_candidates > 0)
+        find_candidates(d->stream, d->b.logits, d->b.best, p->on.temperatures, p->as.n_logits,
+                        p->as.n_candidates, (int)d->model.n_vocab, d->b.candidates_scratch,
+                        d->b.candidates);
+}
+
 static int run_head(const pass *p)
 {
     device *d = p->d;
@@ -205,6 +228,7 @@ static int run_head(const pass *p)
     TRY(product(d->products_of, d->stream, d->output, d->b.last, n, NULL, PRODUCT_F32,
                 d->b.logits, n_vocab, p->e));
     argmax(d->stream, d->b.logits, n, n_vocab, d->b.best, d->b.best_scratch);
+    sample(p);
     return 0;
 }
 
@@ -217,6 +241,14 @@ static int run_pass(const void *context, struct err *e)
     return run_head(&p);
 }
 
+static int n_wanting_candidates(const device_step *s)
+{
+    int n = 0;
+    for (size_t i = 0; i < s->n_logits; i++)
+        n += s->temperatures[i] > 0.0f;
+    return n;
+}
+
 /* For the host; behind a graph rather than in it: where it goes to is for each step to say. */
 static void send_result(device *d, const device_step *s)
 {
@@ -227,9 +259,10 @@ static void send_result(device *d, const device_step *s)
     result *r = &d->results[d->last_result];
     r->n_logits = s->n_logits;
     r->step = d->counters.steps;
-    copy_to_host(d->stream, r->best, d->b.best, s->n_logits * sizeof r->best[0]);
+    device_fetch(d, r->best, d->b.best, s->n_logits * sizeof r->best[0]);
     event_record(r->is_there, d->stream);
-    d->counters.copies++;
+    if (n_wanting_candidates(s) > 0)
+        device_fetch(d, d->candidates, d->b.candidates, s->n_logits * sizeof d->candidates[0]);
 }
 
 /* ------------------------------------------------------------------ the step */
@@ -268,6 +301,7 @@ static step_shape shape_of(const device_step *s)
     step_shape as = {};
     as.n_rows = (int)s->n_rows;
     as.n_logits = (int)s->n_logits;
+    as.n_candidates = n_wanting_candidates(s);
     as.n_blocks = (int)s->n_blocks;
     as.n_spans = (int)s->n_spans;
     as.n_branches = (int)s->n_branches;

@@ -54,6 +54,16 @@ void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *b
             void *scratch = NULL);
 size_t argmax_scratch_bytes(void); /* whatever the shape */
 
+/* ---- sample.cu */
+
+/* For the n_wanted rows whose temperature is above 0: what device.h says of candidates; the
+ * others' results stay as they are. best: argmax's of the same logits. scratch:
+ * candidates_scratch_bytes of n_rows. */
+void find_candidates(stream_t s, const float *logits, const int32_t *best,
+                     const float *temperatures, int n_rows, int n_wanted, int n_vocab,
+                     void *scratch, device_candidates *out);
+size_t candidates_scratch_bytes(size_t n_rows, size_t n_vocab);
+
 /* ---- heads.cu */
 
 struct heads_args {

@@ -58,14 +58,20 @@ static int step(struct device *d, const struct device_step *s, struct err *e)
     PASS(step(d, s, e));
 }
 
-static int read_logits(struct device *d, size_t row, float *out, struct err *e)
+static int read_logits(struct device *d, const int32_t *rows, size_t n, float *out,
+                       struct err *e)
 {
-    PASS(read_logits(d, row, out, e));
+    PASS(read_logits(d, rows, n, out, e));
 }
 
 static int read_best(struct device *d, size_t n_later, int32_t *out, struct err *e)
 {
     PASS(read_best(d, n_later, out, e));
+}
+
+static int read_candidates(struct device *d, struct device_candidates *out, struct err *e)
+{
+    PASS(read_candidates(d, out, e));
 }
 
 static int read_hidden(struct device *d, size_t row, float *out, struct err *e)
@@ -138,6 +144,7 @@ int device_load(const char *name, const struct device_backend **out, struct err 
     table.step = step;
     table.read_logits = read_logits;
     table.read_best = read_best;
+    table.read_candidates = read_candidates;
     table.read_hidden = read_hidden;
     table.wait = wait;
     table.copy_page = copy_page;
@@ -189,7 +196,8 @@ static struct engine_options options_of(const char *device)
                                    .device_ahead = true};
 }
 
-/* Two of five share most of a document; one is sampled, so that whole logits are read. */
+/* Two of five share most of a document. One is sampled with a penalty, so that whole logits are
+ * read; one from candidates, which do not always do. */
 static void submit(struct engine *eng, struct job *jobs)
 {
     static size_t ids[N_JOBS];
@@ -206,8 +214,10 @@ static void submit(struct engine *eng, struct job *jobs)
                                   .ignore_eos = true,
                                   .sample = sample_params_greedy(),
                                   .user = &ids[i]};
+        if (i == 1 || i == 3)
+            req.sample.temperature = i == 1 ? 0.8f : 3;
         if (i == 1)
-            req.sample.temperature = 0.8f;
+            req.sample.presence_penalty = 0.1f;
         struct err e = {0};
         if (engine_submit(eng, &req, &e) != 0)
             fail_msg("%s", e.text);

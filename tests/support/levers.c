@@ -269,7 +269,37 @@ const char *levers_draft_model(const char *model)
     return strcmp(model, "tiny-qwen2-q8_0.gguf") == 0 ? "tiny-qwen2-f32.gguf" : model;
 }
 
-/* Half of the jobs are greedy, half are sampled with everything on. */
+/* Of plain sampling, from which a device gives candidates: drawn from all of a flat
+ * distribution too, where they often do not do, and from a place on where the end is no longer
+ * forbidden. */
+static const struct {
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    size_t min_tokens;
+} plain[] = {
+    {0.9f, 0.9f, 0, 0, 0}, {3, 1, 0, 0, 0},        {1, 1, 0, 20, 0},
+    {2, 1, 0.05f, 0, 9},   {1.5f, 0.97f, 0, 0, 0}, {0.6f, 1, 0, 0, 4},
+};
+
+static void sample_plainly(struct seq_request *req, size_t kind)
+{
+    req->sample.temperature = plain[kind].temperature;
+    req->sample.top_p = plain[kind].top_p;
+    req->sample.min_p = plain[kind].min_p;
+    req->sample.top_k = plain[kind].top_k;
+    req->min_tokens = plain[kind].min_tokens;
+}
+
+static void sample_with_penalties(struct sample_params *p)
+{
+    p->temperature = 0.9f;
+    p->top_p = 0.9f;
+    p->repetition_penalty = 1.1f;
+    p->presence_penalty = 0.2f;
+    p->frequency_penalty = 0.3f;
+}
+
+/* Half of the jobs are greedy, half are sampled, half of those with everything on. */
 static void submit_job(struct engine *eng, size_t index, uint64_t seed)
 {
     static size_t ids[N_JOBS];
@@ -286,15 +316,12 @@ static void submit_job(struct engine *eng, size_t index, uint64_t seed)
                               .ignore_eos = index % 3 != 0,
                               .sample = sample_params_greedy(),
                               .user = &ids[index]};
-    if (index % 2 == 1) {
-        req.sample.temperature = 0.9f;
-        req.sample.top_p = 0.9f;
-        req.sample.repetition_penalty = 1.1f;
-        req.sample.presence_penalty = 0.2f;
-        req.sample.frequency_penalty = 0.3f;
-        req.sample.seed = seed;
-        req.sample.stream = index;
-    }
+    req.sample.seed = seed;
+    req.sample.stream = index;
+    if (index % 4 == 1)
+        sample_with_penalties(&req.sample);
+    else if (index % 4 == 3)
+        sample_plainly(&req, index / 4);
     struct err e = {0};
     if (engine_submit(eng, &req, &e) != 0)
         fail_msg("%s", e.text);

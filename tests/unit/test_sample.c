@@ -304,7 +304,7 @@ static void cut_sets_have_exactly_the_expected_members(void **state)
                 select_best(s->candidates, n, (size_t)p.top_k);
                 n = (size_t)p.top_k;
             }
-            const size_t n_got = sort_and_cut(s, &p, n);
+            const size_t n_got = sort_and_cut(s, &p, &APPLIED, n, sum_weights(s, n));
             /* With top-p off the end of the tail may be cut: what rounding makes nothing. */
             double missing = 0;
             for (size_t k = n_got; k < n_want; k++)

@@ -6,15 +6,11 @@
 #include "device_check/roof.h"
 
 static const char *const families[DEVICE_N_FAMILIES] = {
-    [DEVICE_EMBED] = "embed",
-    [DEVICE_NORM] = "norm",
-    [DEVICE_SILU] = "silu",
-    [DEVICE_ARGMAX] = "argmax",
-    [DEVICE_HEADS] = "heads",
-    [DEVICE_ATTEND] = "attend",
-    [DEVICE_PAGES] = "pages",
-    [DEVICE_PRODUCT] = "product",
-    [DEVICE_DEQUANTIZE] = "dequantize",
+    [DEVICE_EMBED] = "embed",     [DEVICE_NORM] = "norm",
+    [DEVICE_SILU] = "silu",       [DEVICE_ARGMAX] = "argmax",
+    [DEVICE_SAMPLE] = "sample",   [DEVICE_HEADS] = "heads",
+    [DEVICE_ATTEND] = "attend",   [DEVICE_PAGES] = "pages",
+    [DEVICE_PRODUCT] = "product", [DEVICE_DEQUANTIZE] = "dequantize",
     [DEVICE_GUESS] = "guess",
 };
 
@@ -36,10 +32,11 @@ static json_t *cost_json(const struct device_counters *c)
             json_pack("{s:I, s:I, s:I, s:I}", "launches", (json_int_t)c->of[i].launches,
                       "bytes_read", (json_int_t)c->of[i].bytes_read, "bytes_written",
                       (json_int_t)c->of[i].bytes_written, "flops", (json_int_t)c->of[i].flops));
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "steps", (json_int_t)c->steps, "copies",
-                     (json_int_t)c->copies, "graphs_captured", (json_int_t)c->graphs_captured,
-                     "graphs_replayed", (json_int_t)c->graphs_replayed, "graph_launches",
-                     (json_int_t)c->graph_launches, "of", of);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "steps", (json_int_t)c->steps, "copies",
+        (json_int_t)c->copies, "graphs_captured", (json_int_t)c->graphs_captured,
+        "graphs_replayed", (json_int_t)c->graphs_replayed, "graph_launches",
+        (json_int_t)c->graph_launches, "bytes_to_host", (json_int_t)c->bytes_to_host, "of", of);
 }
 
 static json_t *model_json(const struct model *m)

@@ -150,70 +150,92 @@ static void finish(struct engine *eng, struct seq *seq, enum finish_reason reaso
     eng->done[eng->n_done++] = seq;
 }
 
-static bool is_plain_greedy(const struct sample_params *p)
-{
-    return p->temperature == 0 && p->n_bias == 0 && p->repetition_penalty == 1 &&
-           p->presence_penalty == 0 && p->frequency_penalty == 0;
-}
-
-/* Rows whose tokens need no more than the place of the greatest logit. */
-static void mark_greedy(struct engine *eng)
+/* Rows whose tokens need no more than the place of the greatest logit, or than what a device
+ * finds of them. */
+static void mark_wanted(struct engine *eng)
 {
     for (size_t i = 0; i < eng->plan.n_segments; i++) {
         struct step_segment *segment = &eng->plan.segments[i];
         const struct seq *seq = segment->seq;
-        segment->is_greedy =
-            is_plain_greedy(&seq->req.sample) && seq_n_output(seq) >= seq->req.min_tokens;
+        const struct sample_params *p = &seq->req.sample;
+        segment->is_greedy = p->temperature == 0 && sample_is_plain(p) &&
+                             seq_n_output(seq) >= seq->req.min_tokens;
+        segment->takes_candidates = sample_takes_candidates(p);
     }
 }
 
-/* The token after n_drawn others of the step, from a row of its logits. */
-static int32_t draw_token(struct engine *eng, const struct step_segment *segment,
-                          size_t logits_row, size_t n_drawn, size_t thread)
+static bool draw_candidate(struct engine *eng, const struct seq *seq,
+                           const struct device_candidates *found, size_t logits_row,
+                           size_t n_drawn, size_t thread, int32_t *token)
+{
+    const float *logits = forward_fetched(eng->forward, logits_row);
+    if (seq_draw_candidate(seq, eng->samplers[thread], found, logits, n_drawn, token))
+        return true;
+    forward_want_logits(eng->forward, logits_row);
+    return false;
+}
+
+/* The token after n_drawn others of the step, from a row of its logits; false: a device has to
+ * be asked for them first. */
+static bool draw_token(struct engine *eng, const struct step_segment *segment,
+                       size_t logits_row, size_t n_drawn, size_t thread, int32_t *token)
 {
     const struct seq *seq = segment->seq;
-    if (segment->is_greedy)
-        return forward_best(eng->forward, logits_row);
-    return seq_draw_token(seq, eng->model->tokenizer, eng->samplers[thread],
-                          forward_logits(eng->forward, logits_row), n_drawn);
+    if (segment->is_greedy) {
+        *token = forward_best(eng->forward, logits_row);
+        return true;
+    }
+    const struct device_candidates *found = forward_candidates(eng->forward, logits_row);
+    if (found)
+        return draw_candidate(eng, seq, found, logits_row, n_drawn, thread, token);
+    *token = seq_draw_token(seq, eng->model->tokenizer, eng->samplers[thread],
+                            forward_logits(eng->forward, logits_row), n_drawn);
+    return true;
 }
 
 /* Of the root, then of each node that was drawn; the tokens go behind the sequence's, where
- * they are the history of those that follow. */
-static void draw_segment(struct engine *eng, const struct step_segment *segment, size_t thread)
+ * they are the history of those that follow. May be called again when logits were lacking:
+ * only rows whose logits no penalty changes have candidates beside them. */
+static void draw_segment(struct engine *eng, struct step_segment *segment, size_t thread)
 {
     int32_t *drawn = segment->seq->tokens + segment->seq->n_tokens;
     int node = DRAFT_ROOT;
     size_t n = 0;
     do {
         const size_t logits_row = segment->logits_row + (size_t)(node - DRAFT_ROOT);
-        drawn[n] = draw_token(eng, segment, logits_row, n, thread);
+        if (!draw_token(eng, segment, logits_row, n, thread, &drawn[n]))
+            return;
         node = segment->draft ? draft_find(segment->draft, node, drawn[n]) : DRAFT_NONE;
         n++;
     } while (node != DRAFT_NONE);
+    segment->is_drawn = true;
 }
 
 static void sample_item(void *ctx, size_t item, size_t thread)
 {
     struct engine *eng = ctx;
-    const struct step_segment *segment = &eng->plan.segments[item];
-    if (segment->n_logits > 0 && !segment->is_greedy)
+    struct step_segment *segment = &eng->plan.segments[item];
+    if (segment->n_logits > 0 && !segment->is_drawn)
         draw_segment(eng, segment, thread);
 }
 
-/* Threads are called only for what is worth it. */
+/* Threads are called only for what is worth it, and again for the few whose draws lack logits.
+ */
 static void draw_tokens(struct engine *eng)
 {
     bool samples = false;
     for (size_t i = 0; i < eng->plan.n_segments; i++) {
-        const struct step_segment *segment = &eng->plan.segments[i];
+        struct step_segment *segment = &eng->plan.segments[i];
         if (segment->n_logits > 0 && segment->is_greedy)
             draw_segment(eng, segment, 0);
         else if (segment->n_logits > 0)
             samples = true;
     }
-    if (samples)
+    if (!samples)
+        return;
+    do
         pool_run(eng->threads, sample_item, eng, eng->plan.n_segments);
+    while (forward_fetch_wanted(eng->forward));
 }
 
 /* What the sequence's last token was drawn from, for heads; on a device it stays there. */
@@ -326,7 +348,7 @@ static bool begin_planned(struct engine *eng, struct step_times *times)
         spec_add_drafts(eng->spec, &eng->plan);
         times->drafted_us = clock_mono_us();
     }
-    mark_greedy(eng);
+    mark_wanted(eng);
     forward_begin(eng->forward, &eng->plan);
     return true;
 }

@@ -124,16 +124,23 @@ void engine_device_step(struct engine_device *d, const struct device_step *s)
         note(d, d->backend->step(d->device, s, &d->failure));
 }
 
-void engine_device_read_logits(struct engine_device *d, size_t logits_row, float *out)
+void engine_device_read_logits(struct engine_device *d, const int32_t *logits_rows, size_t n,
+                               float *out)
 {
     if (is_well(d))
-        note(d, d->backend->read_logits(d->device, logits_row, out, &d->failure));
+        note(d, d->backend->read_logits(d->device, logits_rows, n, out, &d->failure));
 }
 
 void engine_device_read_best(struct engine_device *d, size_t n_later, int32_t *out)
 {
     if (is_well(d))
         note(d, d->backend->read_best(d->device, n_later, out, &d->failure));
+}
+
+void engine_device_read_candidates(struct engine_device *d, struct device_candidates *out)
+{
+    if (is_well(d))
+        note(d, d->backend->read_candidates(d->device, out, &d->failure));
 }
 
 void engine_device_read_hidden(struct engine_device *d, size_t logits_row, float *out)

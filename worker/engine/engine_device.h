@@ -35,8 +35,10 @@ void engine_device_close(struct engine_device *d); /* accepts NULL */
 int engine_device_check(const struct engine_device *d, struct err *e);
 
 void engine_device_step(struct engine_device *d, const struct device_step *s);
-void engine_device_read_logits(struct engine_device *d, size_t logits_row, float *out);
+void engine_device_read_logits(struct engine_device *d, const int32_t *logits_rows, size_t n,
+                               float *out);
 void engine_device_read_best(struct engine_device *d, size_t n_later, int32_t *out);
+void engine_device_read_candidates(struct engine_device *d, struct device_candidates *out);
 void engine_device_read_hidden(struct engine_device *d, size_t logits_row, float *out);
 void engine_device_wait(struct engine_device *d);
 

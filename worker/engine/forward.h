@@ -30,6 +30,7 @@
 #include "kernels.h"
 #include "model/model.h"
 
+struct device_candidates;
 struct engine_device;
 struct forward;
 
@@ -76,8 +77,17 @@ void forward_run_layers(struct forward *f, const struct step_plan *plan, size_t 
 /* The rest of the plan that was run last: its logits. */
 void forward_run_head(struct forward *f);
 
-/* [V] logits of the plan's logits row i, which is not greedy; may be changed in place; valid
- * until the next run. */
+/* What a device found of the logits of the plan's logits row i, or NULL: it has logits, or the
+ * greatest. They can be had all the same: wanted by any thread, a row at a time, and fetched by
+ * the engine's; false: none were wanted. */
+const struct device_candidates *forward_candidates(const struct forward *f, size_t logits_row);
+void forward_want_logits(struct forward *f, size_t logits_row);
+bool forward_fetch_wanted(struct forward *f);
+/* [V] of a row that has candidates, or NULL: they have not been fetched. */
+const float *forward_fetched(const struct forward *f, size_t logits_row);
+
+/* [V] logits of the plan's logits row i, which has neither candidates nor only the greatest;
+ * may be changed in place; valid until the next run. */
 float *forward_logits(struct forward *f, size_t logits_row);
 /* What kernels.h's argmax gives for the logits of a greedy row, which are nowhere. */
 int32_t forward_best(const struct forward *f, size_t logits_row);

@@ -24,9 +24,11 @@ enum { STEPS_BEGUN_MAX = 2 };
 
 /* What is asked of a step's logits. */
 struct wanted {
-    size_t n_logits;    /* 0 also when there is no head */
-    uint8_t *is_greedy; /* [n_logits_max] */
+    size_t n_logits; /* 0 also when there is no head */
+    uint8_t *of_row; /* [n_logits_max] enum device_wanted */
 };
+
+enum logits_state { LOGITS_AWAY, LOGITS_WANTED, LOGITS_HERE };
 
 struct forward_device {
     int32_t *tokens, *kv_slots;     /* [T] */
@@ -39,12 +41,16 @@ struct forward_device {
     int32_t *pages, *slots;         /* [n_page_refs_max], [n_slots_max] */
     int32_t *logits_rows;           /* [n_logits_max] */
     struct wanted steps[STEPS_BEGUN_MAX];
-    struct wanted *begun; /* the step that was begun last */
-    struct wanted *ended; /* the one whose results these are */
-    size_t n_begun;       /* and have not ended */
-    int32_t *best;        /* [n_logits_max] */
-    float *angles;        /* [n_positions_max, n_rot / 2, 2] */
-    size_t n_angles;      /* positions whose they are */
+    struct wanted *begun;                 /* the step that was begun last */
+    struct wanted *ended;                 /* the one whose results these are */
+    size_t n_begun;                       /* and have not ended */
+    float *temperatures;                  /* [n_logits_max] */
+    int32_t *best;                        /* [n_logits_max] found by the device, as are: */
+    struct device_candidates *candidates; /* [n_logits_max] */
+    uint8_t *logits_state;                /* [n_logits_max] enum logits_state */
+    int32_t *rows_to_read;                /* [n_logits_max] scratch */
+    float *angles;                        /* [n_positions_max, n_rot / 2, 2] */
+    size_t n_angles;                      /* positions whose they are */
     size_t n_pages, n_slots;
     size_t n_page_refs_max, n_slots_max;
     bool has_hidden; /* the step's hidden rows are here */
@@ -71,15 +77,19 @@ static bool take_arrays(struct forward_device *d, size_t n_rows, size_t n_logits
     d->slots = calloc(d->n_slots_max + 1, sizeof d->slots[0]);
     d->logits_rows = calloc(n_logits, sizeof d->logits_rows[0]);
     d->best = calloc(n_logits, sizeof d->best[0]);
+    d->candidates = calloc(n_logits, sizeof d->candidates[0]);
+    d->temperatures = calloc(n_logits, sizeof d->temperatures[0]);
+    d->logits_state = calloc(n_logits, sizeof d->logits_state[0]);
+    d->rows_to_read = calloc(n_logits, sizeof d->rows_to_read[0]);
     bool has_steps = true;
     for (size_t i = 0; i < STEPS_BEGUN_MAX; i++) {
-        d->steps[i].is_greedy = calloc(n_logits, sizeof d->steps[i].is_greedy[0]);
-        has_steps = has_steps && d->steps[i].is_greedy;
+        d->steps[i].of_row = calloc(n_logits, sizeof d->steps[i].of_row[0]);
+        has_steps = has_steps && d->steps[i].of_row;
     }
     d->begun = d->ended = &d->steps[0];
     return has_steps && d->tokens && d->kv_slots && d->positions && d->lists && d->rows &&
            d->spans && d->blocks && d->branches && d->pages && d->slots && d->logits_rows &&
-           d->best;
+           d->best && d->candidates && d->temperatures && d->logits_state && d->rows_to_read;
 }
 
 /* Returns where the angles of all positions are. */
@@ -129,8 +139,12 @@ void forward_device_close(struct forward *f)
     free(d->slots);
     free(d->logits_rows);
     free(d->best);
+    free(d->temperatures);
+    free(d->candidates);
+    free(d->logits_state);
+    free(d->rows_to_read);
     for (size_t i = 0; i < STEPS_BEGUN_MAX; i++)
-        free(d->steps[i].is_greedy);
+        free(d->steps[i].of_row);
     free(d);
 }
 
@@ -145,6 +159,20 @@ static int32_t add_pages(struct forward_device *d, const struct step_segment *s)
     memcpy(d->pages + first, s->seq->pages, n * sizeof d->pages[0]);
     d->n_pages += n;
     return (int32_t)first;
+}
+
+/* Of the segment's k-th logits row, which is k - 1's node's of its draft. Tokens of one place
+ * are drawn in one way however a step came to it, so that min_tokens is asked for each row. */
+static enum device_wanted wanted_of(const struct forward *f, const struct step_segment *s,
+                                    size_t k)
+{
+    if (s->is_greedy)
+        return DEVICE_WANTS_BEST;
+    if (!s->takes_candidates || f->config->n_vocab > DEVICE_CANDIDATES_VOCAB_MAX)
+        return DEVICE_WANTS_LOGITS;
+    const size_t n_drawn = s->draft && k > 0 ? s->draft->nodes[k - 1].depth : 0;
+    return seq_n_output(s->seq) + n_drawn >= s->seq->req.min_tokens ? DEVICE_WANTS_CANDIDATES
+                                                                    : DEVICE_WANTS_LOGITS;
 }
 
 static void fill_segment(struct forward *f, const struct step_segment *s)
@@ -162,8 +190,11 @@ static void fill_segment(struct forward *f, const struct step_segment *s)
     }
     const size_t first = s->row + s->n_rows - s->n_logits;
     for (size_t k = 0; k < s->n_logits; k++) {
+        const enum device_wanted wanted = wanted_of(f, s, k);
         d->logits_rows[s->logits_row + k] = (int32_t)(first + k);
-        d->begun->is_greedy[s->logits_row + k] = s->is_greedy;
+        d->begun->of_row[s->logits_row + k] = (uint8_t)wanted;
+        d->temperatures[s->logits_row + k] =
+            wanted == DEVICE_WANTS_CANDIDATES ? s->seq->req.sample.temperature : 0;
     }
 }
 
@@ -296,7 +327,8 @@ static struct device_step step_of(const struct forward *f)
                                 .slots = d->slots,
                                 .n_logits = f->plan->n_logits,
                                 .logits_rows = d->logits_rows,
-                                .is_greedy = d->begun->is_greedy};
+                                .wanted = d->begun->of_row,
+                                .temperatures = d->temperatures};
 }
 
 static struct wanted *other_step(struct forward_device *d, const struct wanted *step)
@@ -304,20 +336,38 @@ static struct wanted *other_step(struct forward_device *d, const struct wanted *
     return &d->steps[step == &d->steps[0]];
 }
 
-/* Logits of rows that are not greedy are fetched here, by the engine's thread: the samplers of
- * all threads read them. Those of a step before the last are gone. */
+/* Fetched here, by the engine's thread: the samplers of all threads read it. */
+bool forward_device_fetch_wanted(struct forward *f)
+{
+    struct forward_device *d = f->on_device;
+    size_t n = 0;
+    for (size_t i = 0; i < d->ended->n_logits; i++)
+        if (d->logits_state[i] == LOGITS_WANTED) {
+            d->logits_state[i] = LOGITS_HERE;
+            d->rows_to_read[n++] = (int32_t)i;
+        }
+    if (n > 0)
+        engine_device_read_logits(f->options.device, d->rows_to_read, n, f->logits);
+    return n > 0;
+}
+
+/* Of a step before the last, only the bests are still there. */
 static void fetch_results(struct forward *f, size_t n_later)
 {
     struct forward_device *d = f->on_device;
-    bool has_greedy = false;
+    bool has_best = false, has_candidates = false;
     for (size_t i = 0; i < d->ended->n_logits; i++) {
-        has_greedy = has_greedy || d->ended->is_greedy[i];
-        ASSERT(d->ended->is_greedy[i] || n_later == 0);
-        if (!d->ended->is_greedy[i])
-            engine_device_read_logits(f->options.device, i, f->logits + i * f->config->n_vocab);
+        const enum device_wanted wanted = d->ended->of_row[i];
+        ASSERT(wanted == DEVICE_WANTS_BEST || n_later == 0);
+        has_best = has_best || wanted == DEVICE_WANTS_BEST;
+        has_candidates = has_candidates || wanted == DEVICE_WANTS_CANDIDATES;
+        d->logits_state[i] = wanted == DEVICE_WANTS_LOGITS ? LOGITS_WANTED : LOGITS_AWAY;
     }
-    if (has_greedy)
+    forward_device_fetch_wanted(f);
+    if (has_best)
         engine_device_read_best(f->options.device, n_later, d->best);
+    if (has_candidates)
+        engine_device_read_candidates(f->options.device, d->candidates);
 }
 
 void forward_device_begin(struct forward *f, size_t first, size_t n_layers, bool has_head)
@@ -371,13 +421,32 @@ void forward_device_run_head(struct forward *f)
 
 bool forward_device_is_greedy(const struct forward *f, size_t logits_row)
 {
-    return f->on_device->ended->is_greedy[logits_row];
+    return f->on_device->ended->of_row[logits_row] == DEVICE_WANTS_BEST;
 }
 
 int32_t forward_device_best(const struct forward *f, size_t logits_row)
 {
     const int32_t best = f->on_device->best[logits_row];
     return best >= 0 && (size_t)best < f->config->n_vocab ? best : 0; /* of nothing but NaN */
+}
+
+const struct device_candidates *forward_device_candidates(const struct forward *f,
+                                                          size_t logits_row)
+{
+    const struct forward_device *d = f->on_device;
+    return d->ended->of_row[logits_row] == DEVICE_WANTS_CANDIDATES ? &d->candidates[logits_row]
+                                                                   : NULL;
+}
+
+/* Each thread has rows of its own. */
+void forward_device_want_logits(struct forward *f, size_t logits_row)
+{
+    f->on_device->logits_state[logits_row] = LOGITS_WANTED;
+}
+
+bool forward_device_has_logits(const struct forward *f, size_t logits_row)
+{
+    return f->on_device->logits_state[logits_row] == LOGITS_HERE;
 }
 
 const float *forward_device_hidden(const struct forward *f, size_t logits_row)

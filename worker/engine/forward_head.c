@@ -120,9 +120,34 @@ static bool is_greedy(const struct forward *f, size_t logits_row)
     return f->on_device ? forward_device_is_greedy(f, logits_row) : f->is_greedy[logits_row];
 }
 
+const struct device_candidates *forward_candidates(const struct forward *f, size_t logits_row)
+{
+    ASSERT(logits_row < f->options.n_logits_max);
+    return f->on_device ? forward_device_candidates(f, logits_row) : NULL;
+}
+
+void forward_want_logits(struct forward *f, size_t logits_row)
+{
+    ASSERT(forward_candidates(f, logits_row));
+    forward_device_want_logits(f, logits_row);
+}
+
+bool forward_fetch_wanted(struct forward *f)
+{
+    return f->on_device && forward_device_fetch_wanted(f);
+}
+
+const float *forward_fetched(const struct forward *f, size_t logits_row)
+{
+    ASSERT(forward_candidates(f, logits_row));
+    return forward_device_has_logits(f, logits_row)
+               ? f->logits + logits_row * f->config->n_vocab
+               : NULL;
+}
+
 float *forward_logits(struct forward *f, size_t logits_row)
 {
-    ASSERT(!is_greedy(f, logits_row));
+    ASSERT(!is_greedy(f, logits_row) && !forward_candidates(f, logits_row));
     return f->logits + logits_row * f->config->n_vocab;
 }
 

@@ -156,6 +156,11 @@ void forward_device_end(struct forward *f);
 void forward_device_abandon(struct forward *f);
 void forward_device_run_head(struct forward *f);
 bool forward_device_is_greedy(const struct forward *f, size_t logits_row);
+const struct device_candidates *forward_device_candidates(const struct forward *f,
+                                                          size_t logits_row);
+void forward_device_want_logits(struct forward *f, size_t logits_row);
+bool forward_device_fetch_wanted(struct forward *f);
+bool forward_device_has_logits(const struct forward *f, size_t logits_row);
 int32_t forward_device_best(const struct forward *f, size_t logits_row);
 const float *forward_device_hidden(const struct forward *f, size_t logits_row);
 

@@ -11,9 +11,16 @@
 #include "kernels.h"
 
 struct candidate {
-    float logit; /* (logit - the greatest) / temperature */
+    float logit; /* see struct scale */
     int32_t id;
 };
+
+/* What makes a candidate's weight of its logit: exp((logit - max) / temperature). */
+struct scale {
+    float max, temperature;
+};
+/* It has been applied: every bit stays as it is. */
+static const struct scale APPLIED = {.max = 0, .temperature = 1};
 
 struct sampler {
     size_t n_vocab;
@@ -170,6 +177,11 @@ static size_t cut_tail(const float *weights, size_t n, double total, float top_p
     return kept;
 }
 
+static float weight_of(const struct scale *scale, float logit)
+{
+    return kernels_exp((logit - scale->max) / scale->temperature);
+}
+
 static double sum_weights(const struct sampler *s, size_t n)
 {
     double total = 0;
@@ -182,26 +194,26 @@ static double sum_weights(const struct sampler *s, size_t n)
  * best are sorted as are looked at: so many at first, then times GROWTH. */
 enum { SORTED_FIRST = 64, GROWTH = 8 };
 
-static void sort_best(struct sampler *s, size_t n, size_t n_sorted)
+static void sort_best(struct sampler *s, const struct scale *scale, size_t n, size_t n_sorted)
 {
     if (n_sorted < n)
         select_best(s->candidates, n, n_sorted);
     qsort(s->candidates, n_sorted, sizeof s->candidates[0], compare_candidates);
     for (size_t i = 0; i < n_sorted; i++)
-        s->weights[i] = kernels_exp(s->candidates[i].logit);
+        s->weights[i] = weight_of(scale, s->candidates[i].logit);
 }
 
 /*
  * Sorts as many of the best candidates as top-p and min-p can reach. total is over all n, so
  * the cut does not depend on how many were sorted.
  */
-static size_t sort_and_cut(struct sampler *s, const struct sample_params *p, size_t n)
+static size_t sort_and_cut(struct sampler *s, const struct sample_params *p,
+                           const struct scale *scale, size_t n, double total)
 {
-    const double total = sum_weights(s, n);
     for (size_t n_sorted = SORTED_FIRST;; n_sorted *= GROWTH) {
         if (n_sorted > n)
             n_sorted = n;
-        sort_best(s, n, n_sorted);
+        sort_best(s, scale, n, n_sorted);
         const size_t kept = cut_tail(s->weights, n_sorted, total, p->top_p, p->min_p);
         if (kept < n_sorted || n_sorted == n)
             return kept;
@@ -217,26 +229,36 @@ static size_t walk(const struct sampler *s, size_t n, double left)
     return i;
 }
 
-static int32_t draw(const struct sampler *s, size_t n, double uniform)
+static double sum_of_best(const struct sampler *s, size_t n)
 {
     double total = 0;
     for (size_t i = 0; i < n; i++)
         total += s->weights[i];
-    return s->candidates[size_min(walk(s, n, uniform * total), n - 1)].id;
+    return total;
+}
+
+static int32_t draw(const struct sampler *s, size_t n, double uniform)
+{
+    return s->candidates[size_min(walk(s, n, uniform * sum_of_best(s, n)), n - 1)].id;
 }
 
 /* From all n, none of which is cut off: the best that the draw goes over are sorted. */
-static int32_t draw_from_all(struct sampler *s, size_t n, double uniform)
+static int32_t draw_from_all(struct sampler *s, const struct scale *scale, size_t n,
+                             double total, double uniform)
 {
-    const double total = sum_weights(s, n);
     for (size_t n_sorted = SORTED_FIRST;; n_sorted *= GROWTH) {
         if (n_sorted > n)
             n_sorted = n;
-        sort_best(s, n, n_sorted);
+        sort_best(s, scale, n, n_sorted);
         const size_t drawn = walk(s, n_sorted, uniform * total);
         if (drawn < n_sorted || n_sorted == n)
             return s->candidates[size_min(drawn, n - 1)].id;
     }
+}
+
+static bool cuts_tail(const struct sample_params *p)
+{
+    return !(p->top_p >= 1 && p->min_p <= 0);
 }
 
 int32_t sample_token(struct sampler *s, const struct sample_params *p, float *logits,
@@ -256,7 +278,94 @@ int32_t sample_token(struct sampler *s, const struct sample_params *p, float *lo
         n = (size_t)p->top_k;
     }
     const double uniform = rng_uniform(p->seed, p->stream, n_history);
-    if (p->top_p >= 1 && p->min_p <= 0)
-        return draw_from_all(s, n, uniform);
-    return draw(s, sort_and_cut(s, p, n), uniform);
+    const double total = sum_weights(s, n);
+    if (!cuts_tail(p))
+        return draw_from_all(s, &APPLIED, n, total, uniform);
+    return draw(s, sort_and_cut(s, p, &APPLIED, n, total), uniform);
+}
+
+/* ------------------------------------------------------------------ with a device */
+
+bool sample_is_plain(const struct sample_params *p)
+{
+    return p->n_bias == 0 && p->repetition_penalty == 1 && p->presence_penalty == 0 &&
+           p->frequency_penalty == 0;
+}
+
+bool sample_takes_candidates(const struct sample_params *p)
+{
+    return sample_is_plain(p) && p->temperature > 0 && p->top_k <= DEVICE_CANDIDATES;
+}
+
+/* How many there are; a place in the vocabulary that there is not ends them. */
+static size_t take_candidates(struct sampler *s, const struct device_candidates *found,
+                              const struct scale *scale)
+{
+    size_t n = 0;
+    for (; n < DEVICE_CANDIDATES && found->best[n].id >= 0 &&
+           (size_t)found->best[n].id < s->n_vocab;
+         n++) {
+        s->candidates[n] =
+            (struct candidate){.logit = found->best[n].logit, .id = found->best[n].id};
+        s->weights[n] = weight_of(scale, found->best[n].logit);
+    }
+    return n;
+}
+
+/* From the n best, behind which there are others unless is_all; or false: it would be one of
+ * those. */
+static bool draw_from_best(const struct sampler *s, const struct sample_params *p, size_t n,
+                           bool is_all, double total, double uniform, int32_t *token)
+{
+    if (cuts_tail(p)) {
+        const size_t kept = cut_tail(s->weights, n, total, p->top_p, p->min_p);
+        if (kept == n && !is_all)
+            return false;
+        *token = draw(s, kept, uniform);
+        return true;
+    }
+    const size_t drawn = walk(s, n, uniform * total);
+    if (drawn == n && !is_all)
+        return false;
+    *token = s->candidates[size_min(drawn, n - 1)].id;
+    return true;
+}
+
+/* Ordered by the logits themselves, as a device does: where the temperature makes two of them
+ * one the order is another than that of scaled ones. */
+static int32_t draw_from_row(struct sampler *s, const struct sample_params *p,
+                             const struct scale *scale, const float *logits, double total,
+                             double uniform)
+{
+    const size_t n = gather(s, APPLIED.temperature, logits, APPLIED.max);
+    if (n == 0)
+        return 0;
+    if (!cuts_tail(p))
+        return draw_from_all(s, scale, n, total, uniform);
+    return draw(s, sort_and_cut(s, p, scale, n, total), uniform);
+}
+
+bool sample_candidate(struct sampler *s, const struct sample_params *p,
+                      const struct device_candidates *found, const float *logits,
+                      size_t position, int32_t *token)
+{
+    ASSERT(sample_takes_candidates(p));
+    const struct scale scale = {.max = found->best[0].logit, .temperature = p->temperature};
+    size_t n = take_candidates(s, found, &scale);
+    *token = n > 0 ? s->candidates[0].id : 0;
+    if (n == 0 || !isfinite(scale.max))
+        return true;
+    bool is_all = n < DEVICE_CANDIDATES;
+    double total = found->total;
+    if (p->top_k > 0 && (size_t)p->top_k <= n) {
+        n = (size_t)p->top_k;
+        is_all = true;
+        total = sum_of_best(s, n);
+    }
+    const double uniform = rng_uniform(p->seed, p->stream, position);
+    if (draw_from_best(s, p, n, is_all, total, uniform, token))
+        return true;
+    if (logits)
+        *token = draw_from_row(s, p, &scale, logits, total, uniform);
+    return logits != NULL;
 }

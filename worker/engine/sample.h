@@ -6,14 +6,20 @@
  * arg-max when temperature is 0; else temperature, top-k, top-p, min-p on the sorted
  * distribution, and one draw. Ties go to the lower id. The random number is a pure function
  * of (seed, stream, position), so a job draws the same numbers whatever runs beside it.
+ *
+ * A device finds the best candidates of a row and the weight of all of them (device.h). Where
+ * nothing but temperature and cuts is wanted, most draws need no more than that; the others
+ * need the row. Which of the two it is does not show: weights and their total are the same.
  */
 #ifndef SHEAF_SAMPLE_H
 #define SHEAF_SAMPLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "device.h"
 
 struct logit_bias {
     int32_t id;
@@ -48,5 +54,18 @@ void sampler_close(struct sampler *s);
  */
 int32_t sample_token(struct sampler *s, const struct sample_params *p, float *logits,
                      const int32_t *history, size_t n_prompt, size_t n_history);
+
+/* No bias, no penalties: tokens depend on the logits alone. */
+bool sample_is_plain(const struct sample_params *p);
+/* What sample_candidate takes: plain, not greedy, and top-k is off or within the candidates. */
+bool sample_takes_candidates(const struct sample_params *p);
+
+/*
+ * From what a device found of a row at p's temperature. logits are the row, [V], or NULL: it is
+ * not at hand. False: it is needed.
+ */
+bool sample_candidate(struct sampler *s, const struct sample_params *p,
+                      const struct device_candidates *found, const float *logits,
+                      size_t position, int32_t *token);
 
 #endif

@@ -40,12 +40,15 @@ struct step_segment {
     struct seq *seq;
     size_t row; /* of the step */
     size_t n_rows;
-    size_t position;   /* of the first row */
-    size_t n_logits;   /* of its last rows want logits */
-    size_t logits_row; /* first of them among the step's logits */
-    bool is_greedy;    /* they want the greatest logit's place only */
-    bool is_behind;    /* of a plan behind another one: its row's token is what that one
-                          draws from its logits row token_of */
+    size_t position;       /* of the first row */
+    size_t n_logits;       /* of its last rows want logits */
+    size_t logits_row;     /* first of them among the step's logits */
+    bool is_greedy;        /* they want the greatest logit's place only */
+    bool takes_candidates; /* a device may find them in place of logits */
+    bool is_drawn;         /* what the step draws of it is */
+    /* Of a plan behind another one: its row's token is what that one draws from its logits row
+     * token_of. */
+    bool is_behind;
     size_t token_of;
     bool ends;                 /* the sequence does, with what the step drew */
     const struct draft *draft; /* borrowed; or NULL */

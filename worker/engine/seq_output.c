@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "engine/stop.h"
 
 static void forbid_ends(const struct tokenizer *tok, float *logits)
@@ -19,6 +20,15 @@ int32_t seq_draw_token(const struct seq *seq, const struct tokenizer *tok,
         forbid_ends(tok, logits);
     return sample_token(sampler, &seq->req.sample, logits, seq->tokens, seq->n_prompt,
                         seq->n_tokens + n_drawn);
+}
+
+bool seq_draw_candidate(const struct seq *seq, struct sampler *sampler,
+                        const struct device_candidates *found, const float *logits,
+                        size_t n_drawn, int32_t *token)
+{
+    ASSERT(seq_n_output(seq) + n_drawn >= seq->req.min_tokens);
+    return sample_candidate(sampler, &seq->req.sample, found, logits, seq->n_tokens + n_drawn,
+                            token);
 }
 
 /* Adds the token's text; returns how many bytes came. */

@@ -12,6 +12,12 @@
 int32_t seq_draw_token(const struct seq *seq, const struct tokenizer *tok,
                        struct sampler *sampler, float *logits, size_t n_drawn);
 
+/* The same from what a device found of them; logits NULL: they are not at hand. False: they are
+ * needed. The sequence may end here, and takes candidates (sample.h). */
+bool seq_draw_candidate(const struct seq *seq, struct sampler *sampler,
+                        const struct device_candidates *found, const float *logits,
+                        size_t n_drawn, int32_t *token);
+
 /* True when the sequence ends with this token; *reason says why. */
 bool seq_accept_token(struct seq *seq, const struct tokenizer *tok, int32_t token,
                       int64_t now_us, enum finish_reason *reason);
