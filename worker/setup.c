@@ -127,6 +127,7 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
         .device = s->device,
         .device_ordinal = (size_t)s->device_ordinal,
         .device_exact = s->device_exact,
+        .device_weights = s->device_weights,
     };
     return choose_formats(s, out, e);
 }
@@ -155,6 +156,7 @@ static char *describe_engine(const struct engine *eng, const struct settings *s,
     if (plan.device) {
         json_object_set_new(root, "device", json_string(plan.device));
         json_object_set_new(root, "device_exact", json_boolean(s->device_exact));
+        json_object_set_new(root, "device_weights", json_string(s->device_weights));
     }
     if (*drafts->text)
         json_object_set_new(root, "heads", json_string(drafts->text));

@@ -82,6 +82,9 @@ struct engine_options {
     const char *device;
     size_t device_ordinal;
     bool device_exact; /* what is computed of a sequence does not depend on what is beside it */
+    /* How a device keeps the layers' weights: "stored" (NULL is that), as the file does as far
+     * as it has kernels for that; or "fp8". Borrowed until engine_open ends. */
+    const char *device_weights;
 };
 
 enum { CALIBRATION_POINTS_MAX = 8 };
