@@ -278,6 +278,21 @@ static void quantize_x(stream_t s, const fp8_scratch &scratch, const product_arg
     count_op(DEVICE_PRODUCT, 1, n * sizeof(bf16), n + (uint64_t)a.n_rows * sizeof(float), 0);
 }
 
+/* What the codes are does not matter. */
+int fp8_try(lt *large, const fp8_scratch &scratch, int n_inputs, stream_t s, struct err *e)
+{
+    product_args a = {};
+    a.w = scratch.x_codes;
+    a.x_codes = scratch.x_codes;
+    a.n_outputs = FP8_OUTPUTS_MULTIPLE;
+    a.n_inputs = n_inputs;
+    a.n_rows = ROWS_MULTIPLE;
+    a.kind = PRODUCT_F32;
+    a.y = scratch.sums;
+    a.y_stride = a.n_outputs;
+    return lt_multiply(large, s, a, e);
+}
+
 int fp8_multiply(lt *large, const fp8_scratch &scratch, stream_t s, const matrix &w,
                  const product_args &a, struct err *e)
 {

@@ -41,6 +41,12 @@ static int take_fp8_scratch(products *p, struct err *e)
             "kv.mb or step_tokens, or take device.weights=stored",
             bytes >> 20);
     p->fp8 = fp8_lay_out(p->o, p->fp8_memory);
+    struct err why = {};
+    if (fp8_try(p->large, p->fp8, p->o.fp8_inputs_max, nullptr, &why) != 0)
+        return ERR_SET(e, ERR_UNSUPPORTED,
+                       "the device has no products in FP8 (%s): take device.weights=stored",
+                       why.text);
+    stream_wait(nullptr);
     return 0;
 }
 

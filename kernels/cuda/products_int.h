@@ -68,6 +68,8 @@ void few_rows_multiply(stream_t s, quant_type type, const product_args &a);
 void dequantize_rows(stream_t s, quant_type type, const uint8_t *w, int n_rows, int n_cols,
                      bf16 *rows);
 
+struct lt;
+
 /* Memory of the device for fp8_multiply(). */
 struct fp8_scratch {
     uint8_t *x_codes; /* [T, K] */
@@ -77,10 +79,11 @@ struct fp8_scratch {
 };
 /* Lays it out in fp8_scratch_bytes(o) that start at memory. */
 fp8_scratch fp8_lay_out(const products_options &o, void *memory);
+/* A small product, to know at open whether the device's cuBLASLt has any of E4M3 rows. */
+int fp8_try(lt *large, const fp8_scratch &scratch, int n_inputs, stream_t s, struct err *e);
 /* Outputs that the sums have room for at once. */
 int fp8_slice_outputs(size_t sums_bytes, int n_rows, int n_outputs);
 
-struct lt;
 int fp8_multiply(lt *large, const fp8_scratch &scratch, stream_t s, const matrix &w,
                  const product_args &a, struct err *e);
 
