@@ -10,9 +10,12 @@
  * Arithmetic: products take bfloat16 inputs and bfloat16 (or stored, quantised) weights and add
  * up in float32; the residual stream is float32; keys and values have the pool's type. Sums are
  * in an order of the device's own, so tokens may differ from the CPU's where two logits are
- * nearly the same. With `exact`, a row's bits do not depend on the rows beside it: one way to
- * compute each product whatever the number of rows, and no cut of a row's keys that depends on
- * anything but their positions. Without it the fastest way for the number of rows is taken.
+ * nearly the same. With `fp8` the layers' weights are rounded to FP8 (E4M3, a scale for each
+ * output) when they are copied, but for those in Q4_0 and Q4_1, which take less as they are;
+ * and products of many rows round their inputs likewise. With `exact`, a row's bits do not
+ * depend on the rows beside it: one way to compute each product whatever the number of rows,
+ * and no cut of a row's keys that depends on anything but their positions; inputs are bfloat16
+ * then, whatever the weights. Without it the fastest way for the number of rows is taken.
  *
  * Thread: the engine's; steps are computed in the order in which they were given.
  */
@@ -27,7 +30,7 @@
 #include "kernels.h"
 #include "quant.h"
 
-enum { DEVICE_ABI = 1 }; /* of the structs below; a module of another one is refused */
+enum { DEVICE_ABI = 2 }; /* of the structs below; a module of another one is refused */
 
 /* ------------------------------------------------------------------ the model */
 
@@ -96,6 +99,7 @@ struct device_options {
     size_t n_kept_max;      /* hidden rows that are kept for heads, n_rows_max at most */
     bool exact;
     bool graphs; /* small steps of like shape are captured once and launched as one */
+    bool fp8;    /* weights of the layers; needs compute capability 8.9 */
 };
 
 /* ------------------------------------------------------------------ a step */
@@ -222,7 +226,7 @@ struct device_counters {
 
 struct device_info {
     char name[96];          /* "NVIDIA H200", "cuda-emu" */
-    char arithmetic[16];    /* part of the names of KV files: "sm90-bf16", "sm90-exact" */
+    char arithmetic[16];    /* part of the names of KV files: "sm90-bf16", "sm90-fp8-exact" */
     int compute_capability; /* 90 */
     size_t memory_bytes, free_bytes;
     /* Once it is open: what it took, and the pages of its KV pool. */

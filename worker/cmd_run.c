@@ -123,7 +123,7 @@ const struct command cmd_run = {
     .takes = CLI_INPUT | CLI_OUTPUT,
     .settings = "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
                 "kv.mb kv.type activations device device.ordinal device.exact device.graphs "
-                "device.ahead "
+                "device.ahead device.weights "
                 "max_tokens seed strict run_id drain.timeout_s "
                 "deadline_s watchdog.timeout_s "
                 "documents documents.mb "

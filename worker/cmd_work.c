@@ -140,7 +140,7 @@ const struct command cmd_work = {
     .takes = CLI_KAFKA | CLI_EXIT_EMPTY,
     .settings = "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
                 "kv.mb kv.type activations device device.ordinal device.exact device.graphs "
-                "device.ahead "
+                "device.ahead device.weights "
                 "max_tokens seed strict run_id brokers group delivery topic "
                 "results_topic dead_letters dlq.headers documents documents_topic documents.mb "
                 "documents.wait_s inflight.jobs "

@@ -129,6 +129,7 @@ int setup_engine_options(const struct settings *s, struct engine_options *out, s
         .device_exact = s->device_exact,
         .device_graphs = s->device_graphs,
         .device_ahead = s->device_ahead,
+        .device_weights = s->device_weights,
     };
     return choose_formats(s, out, e);
 }
@@ -159,6 +160,7 @@ static char *describe_engine(const struct engine *eng, const struct settings *s,
         json_object_set_new(root, "device_exact", json_boolean(s->device_exact));
         json_object_set_new(root, "device_graphs", json_boolean(s->device_graphs));
         json_object_set_new(root, "device_ahead", json_boolean(s->device_ahead));
+        json_object_set_new(root, "device_weights", json_string(s->device_weights));
     }
     if (*drafts->text)
         json_object_set_new(root, "heads", json_string(drafts->text));

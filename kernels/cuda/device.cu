@@ -80,16 +80,16 @@ static int open_kv(device *d, struct err *e)
 
 static int open_products(device *d, struct err *e)
 {
-    const products_options o = {d->options.exact, (int)d->options.n_rows_max, d->plan.scratch};
-    return products_open(o, &d->products_of, e);
+    return products_open(device_products_options(&d->options, &d->plan), &d->products_of, e);
 }
 
-/* KV files of devices whose products are others do not mix, nor do those of the two modes. */
+/* KV files of devices whose products are others do not mix, nor do those of the modes. */
 static void name_arithmetic(device *d)
 {
     char *name = d->info.arithmetic;
     const size_t n = sizeof d->info.arithmetic;
-    const char *mode = d->options.exact ? "exact" : "bf16";
+    const char *const modes[2][2] = {{"bf16", "exact"}, {"fp8", "fp8-exact"}};
+    const char *mode = modes[d->options.fp8][d->options.exact];
     if (strcmp(d->info.name, "cuda-emu") == 0)
         snprintf(name, n, "emu-%s", mode);
     else
@@ -99,6 +99,7 @@ static void name_arithmetic(device *d)
 static int use_device(device *d, struct err *e)
 {
     TRY(probe_device(d->options.ordinal, &d->info, e));
+    TRY(device_check_fp8(&d->options, &d->info, e));
     device_facts facts;
     if (!device_use((int)d->options.ordinal, &facts)) {
         const char *why = last_error();

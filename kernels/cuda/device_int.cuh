@@ -19,8 +19,8 @@
 #include "count.cuh"
 #include "ops.cuh"
 
-/* Matrices over the same input whose outputs stand side by side: q|k|v, gate|up. Neighbours of
- * one type are one matrix. */
+/* Matrices over the same input whose outputs stand side by side: q|k|v, gate|up. Neighbours
+ * that are kept alike are one matrix. */
 enum { FUSED_PARTS_MAX = 3 };
 struct fused {
     int n_parts;
@@ -60,15 +60,18 @@ struct guessing {
 };
 
 /* How a stored tensor is kept: its blocks where kernels compute with them as they are, rows in
- * bfloat16 where they do not. */
-bool keeps_blocks(enum quant_type type);
+ * bfloat16 where they do not. Layers' matrices may be E4M3 rows instead (ops.cuh). */
+enum kept_form { KEPT_BLOCKS, KEPT_ROWS, KEPT_FP8 };
+kept_form form_of(const device_tensor *t);
+kept_form form_in_layer(const device_tensor *t, const device_options *o);
 
 /* Bytes of the device, before any is taken. */
 struct memory_plan {
     size_t weights, activations, step, products, reserve;
-    size_t scratch; /* of the products, part of theirs */
-    size_t heads;   /* of heads beside the model, part of weights and activations */
-    size_t page;    /* of the KV pool, each */
+    size_t scratch;                         /* of the products, part of theirs */
+    size_t fp8_inputs_max, fp8_outputs_max; /* likewise (products_options) */
+    size_t heads; /* of heads beside the model, part of weights and activations */
+    size_t page;  /* of the KV pool, each */
     size_t n_pages;
 };
 
@@ -201,6 +204,11 @@ int device_settle(device *d, const char *what, struct err *e);
 int device_take(device *d, size_t bytes, const char *what, void **out, struct err *e);
 int device_take_pinned(device *d, size_t bytes, const char *what, void **out, struct err *e);
 
+/* ERR_UNSUPPORTED with a sentence, when its weights are wanted in FP8 and it has no products of
+ * those. */
+int device_check_fp8(const device_options *o, const device_info *info, struct err *e);
+/* What its products are opened with. */
+products_options device_products_options(const device_options *o, const memory_plan *p);
 /* ERR_NOMEM with what is needed and what there is. */
 int device_plan_memory(const device_options *o, const device_model *m, const device_info *info,
                        int n_processors, memory_plan *out, struct err *e);

@@ -57,14 +57,21 @@ static int take_slice(copier *c)
     return 0;
 }
 
+/* Where rows go to that are not kept as they are: to bfloat16, or to codes and scales. */
+struct converted {
+    bf16 *rows;
+    uint8_t *codes;
+    float *scales;
+};
+
 /* A slice is used again as soon as the stream has got past it: copies and kernels are in
  * order. */
-static int convert_rows(copier *c, const device_tensor *t, bf16 *to)
+static int convert_rows(copier *c, const device_tensor *t, const converted &to)
 {
     const size_t row_bytes = quant_row_bytes(t->type, t->n_cols);
     const size_t n_max = SLICE_BYTES / row_bytes;
-    if (t->type == QUANT_BF16) {
-        copy_to_device(c->d->stream, to, t->data, t->n_rows * row_bytes);
+    if (t->type == QUANT_BF16 && to.rows) {
+        copy_to_device(c->d->stream, to.rows, t->data, t->n_rows * row_bytes);
         return 0;
     }
     TRY(take_slice(c));
@@ -76,7 +83,10 @@ static int convert_rows(copier *c, const device_tensor *t, bf16 *to)
         copy_to_device(c->d->stream, c->slice, (const uint8_t *)t->data + row * row_bytes,
                        n * row_bytes);
         const matrix stored = {t->type, (int)n, (int)t->n_cols, c->slice, NULL};
-        dequantize(c->d->stream, stored, to + row * t->n_cols);
+        if (to.rows)
+            dequantize(c->d->stream, stored, to.rows + row * t->n_cols);
+        else
+            quantize_fp8(c->d->stream, stored, to.codes + row * t->n_cols, to.scales + row);
     }
     return 0;
 }
@@ -89,21 +99,41 @@ static int copy_rows(copier *c, const device_tensor *const *tensors, int n, bf16
         n_elements += tensors[i]->n_rows * tensors[i]->n_cols;
     TRY(device_take(c->d, n_elements * sizeof(bf16), "weights", &to, c->e));
     for (int i = 0; i < n; i++) {
-        TRY(convert_rows(c, tensors[i], (bf16 *)to + used));
+        TRY(convert_rows(c, tensors[i], {(bf16 *)to + used, NULL, NULL}));
         used += tensors[i]->n_rows * tensors[i]->n_cols;
     }
     *out = (bf16 *)to;
     return 0;
 }
 
-/* Neighbours of one type as one matrix. */
-static int copy_matrix(copier *c, const device_tensor *const *tensors, int n, matrix *out)
+static int copy_fp8(copier *c, const device_tensor *const *tensors, int n, matrix *out)
+{
+    const size_t n_rows = (size_t)out->n_rows, n_cols = (size_t)out->n_cols;
+    void *codes = NULL, *scales = NULL;
+    TRY(device_take(c->d, n_rows * n_cols, "weights", &codes, c->e));
+    TRY(device_take(c->d, n_rows * sizeof(float), "scales of weights", &scales, c->e));
+    converted to = {NULL, (uint8_t *)codes, (float *)scales};
+    for (int i = 0; i < n; i++) {
+        TRY(convert_rows(c, tensors[i], to));
+        to.codes += tensors[i]->n_rows * n_cols;
+        to.scales += tensors[i]->n_rows;
+    }
+    out->codes = (const uint8_t *)codes;
+    out->scales = (const float *)scales;
+    return 0;
+}
+
+/* Neighbours that are kept alike as one matrix. */
+static int copy_matrix(copier *c, const device_tensor *const *tensors, int n, kept_form form,
+                       matrix *out)
 {
     size_t n_rows = 0;
     for (int i = 0; i < n; i++)
         n_rows += tensors[i]->n_rows;
     *out = {tensors[0]->type, (int)n_rows, (int)tensors[0]->n_cols, NULL, NULL};
-    if (keeps_blocks(out->type)) {
+    if (form == KEPT_FP8)
+        return copy_fp8(c, tensors, n, out);
+    if (form == KEPT_BLOCKS) {
         uint8_t *blocks = NULL;
         TRY(copy_blocks(c, tensors, n, &blocks));
         out->blocks = blocks;
@@ -115,15 +145,23 @@ static int copy_matrix(copier *c, const device_tensor *const *tensors, int n, ma
     return 0;
 }
 
+static bool is_kept_like(const device_tensor *a, const device_tensor *b,
+                         const device_options *o)
+{
+    const kept_form form = form_in_layer(a, o);
+    return form == form_in_layer(b, o) && (form == KEPT_FP8 || a->type == b->type);
+}
+
 static int copy_fused(copier *c, const device_tensor *const *tensors, int n, const float *bias,
                       fused *out)
 {
+    const device_options *o = &c->d->options;
     *out = {};
     for (int i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n && tensors[end]->type == tensors[i]->type; end++)
+        for (end = i + 1; end < n && is_kept_like(tensors[i], tensors[end], o); end++)
             ;
         matrix *part = &out->parts[out->n_parts];
-        TRY(copy_matrix(c, tensors + i, end - i, part));
+        TRY(copy_matrix(c, tensors + i, end - i, form_in_layer(tensors[i], o), part));
         out->columns[out->n_parts++] = out->n_rows;
         out->n_rows += part->n_rows;
     }
@@ -156,7 +194,7 @@ static int copy_embedding(copier *c, const device_model *m)
     const device_tensor *const embedding[] = {&m->embedding};
     const device_tensor *const output[] = {&m->output};
     const bool is_tied = m->embedding.data == m->output.data;
-    TRY(copy_matrix(c, output, 1, &d->output));
+    TRY(copy_matrix(c, output, 1, form_of(&m->output), &d->output));
     d->embedding = {m->embedding.type, (int)m->embedding.n_rows, (int)m->embedding.n_cols,
                     is_tied ? d->output.blocks : NULL, NULL};
     if (d->embedding.blocks)
@@ -170,7 +208,7 @@ static int copy_embedding(copier *c, const device_model *m)
 /* Biases of all heads one after another, as the rows of their matrices are. */
 static int copy_head_block(copier *c, const device_heads *h, size_t block, guessing *out)
 {
-    const device_tensor *tensors[DEVICE_HEADS_MAX];
+    const device_tensor *tensors[DEVICE_HEADS_MAX] = {};
     const size_t dim = c->d->model.dim;
     void *biases = NULL;
     TRY(device_take(c->d, h->n_heads * dim * sizeof(float), "biases of heads", &biases, c->e));
@@ -181,7 +219,8 @@ static int copy_head_block(copier *c, const device_heads *h, size_t block, guess
                        dim * sizeof(float));
     }
     out->biases[block] = (const float *)biases;
-    return copy_matrix(c, tensors, (int)h->n_heads, &out->blocks[block]);
+    return copy_matrix(c, tensors, (int)h->n_heads, form_of(&h->weights[block][0]),
+                       &out->blocks[block]);
 }
 
 /* Behind the model's own weights. */
@@ -202,7 +241,7 @@ static int copy_heads(copier *c, const device_model *m)
         if (weight[0]->data == m->output.data)
             out->outputs[i].weight = c->d->output;
         else
-            TRY(copy_matrix(c, weight, 1, &out->outputs[i].weight));
+            TRY(copy_matrix(c, weight, 1, form_of(weight[0]), &out->outputs[i].weight));
     }
     out->n_heads = (int)h->n_heads;
     out->n_blocks = (int)h->n_blocks;

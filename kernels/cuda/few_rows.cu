@@ -1,8 +1,8 @@
 /*
  * Products of few rows: weights are read once as they are stored, turned into exact bfloat16
  * numbers in registers and multiplied on tensor cores; a block's scale (and minimum) is applied
- * in float32 to the sum over its 32 elements. So weights lose nothing, and up to eight rows
- * cost what one does.
+ * in float32 to the sum over its 32 elements, that of an E4M3 row to the whole sum. So weights
+ * lose nothing, and up to eight rows cost what one does.
  *
  * A block of eight warps has 32 outputs and cuts K in four slices (64 and two where N is
  * large): warp = slice * tiles + tile, a tile being 16 outputs. Each slice goes over its
@@ -23,6 +23,7 @@
  * bandwidth, Q8_0 and bfloat16 all of it. Not measured on a device yet.
  */
 #include "count.cuh"
+#include "e4m3.cuh"
 #include "few_tiles.cuh"
 #include "products_int.h"
 
@@ -76,6 +77,17 @@ template <quant_type Q> DEVICE few_fragment read_fragment(const uint8_t *block, 
     return f;
 }
 
+/* The same of 32 codes; the row's scale comes in at the end. */
+DEVICE few_fragment fragment_of_codes(const uint8_t *codes, int q)
+{
+    few_fragment f;
+    for (int i = 0; i < 4; i++)
+        f.pair[i] = bf16_pair_of_e4m3(load_u16(codes + 2 * q + 8 * i));
+    f.scale = 1.0f;
+    f.min = 0.0f;
+    return f;
+}
+
 /* ------------------------------------------------------------------ products */
 
 template <int NT> struct few_sums {
@@ -115,6 +127,20 @@ DEVICE void add_scaled(few_sums<NT> &sums, const few_fragment &low, const few_fr
     }
 }
 
+/* Weights that need no scale of their own go straight to the sums. */
+template <quant_type Q, int NT>
+DEVICE void add_plain(few_sums<NT> &sums, const uint32_t a0[4], const uint32_t a1[4],
+                      const uint8_t *x, int block, int lane)
+{
+    typedef few_layout<Q> L;
+    for (int t = 0; t < NT; t++) {
+        uint32_t b[4];
+        read_x(x + t * COLUMNS * L::X_STRIDE, L::X_STRIDE, block, lane, b);
+        mma_16816(sums.at[t], a0, b);
+        mma_16816(sums.at[t], a1, b + 2);
+    }
+}
+
 /* A warp's rows in shared memory: a lane reads one of the first eight and one of the others.
  * Of bfloat16 rows, which load_matrix_x4 reads, only `low` is used. */
 struct few_lines {
@@ -130,12 +156,13 @@ DEVICE void multiply_block(few_sums<NT> &sums, const few_lines &lines, int b, in
         uint32_t a1[4];
         load_matrix_x4(a0, lines.low + b * L::BLOCK_BYTES);
         load_matrix_x4(a1, lines.low + b * L::BLOCK_BYTES + 2 * PIECE);
-        for (int t = 0; t < NT; t++) {
-            uint32_t x[4];
-            read_x(lines.x + t * COLUMNS * L::X_STRIDE, L::X_STRIDE, b, lane, x);
-            mma_16816(sums.at[t], a0, x);
-            mma_16816(sums.at[t], a1, x + 2);
-        }
+        add_plain<Q, NT>(sums, a0, a1, lines.x, b, lane);
+    } else if constexpr (Q == ROWS_E4M3) {
+        const few_fragment low = fragment_of_codes(lines.low + b * L::BLOCK_BYTES, lane % 4);
+        const few_fragment high = fragment_of_codes(lines.high + b * L::BLOCK_BYTES, lane % 4);
+        const uint32_t a0[4] = {low.pair[0], high.pair[0], low.pair[1], high.pair[1]};
+        const uint32_t a1[4] = {low.pair[2], high.pair[2], low.pair[3], high.pair[3]};
+        add_plain<Q, NT>(sums, a0, a1, lines.x, b, lane);
     } else {
         const few_fragment low = read_fragment<Q>(lines.low + b * L::BLOCK_BYTES, lane % 4);
         const few_fragment high = read_fragment<Q>(lines.high + b * L::BLOCK_BYTES, lane % 4);
@@ -163,8 +190,10 @@ template <quant_type Q> DEVICE few_reader reader_of(const few_args &a, const few
             (at.first_output + g) * a.row_bytes + (int64_t)at.first_block * L::BLOCK_BYTES;
         r.low = g * L::ROW_STRIDE;
         r.high = (g + 8) * L::ROW_STRIDE;
-        r.low_slack = (int)(start & (PIECE - 1));
-        r.high_slack = (int)((start + 8 * a.row_bytes) & (PIECE - 1));
+        if constexpr (L::SLACK > 0) {
+            r.low_slack = (int)(start & (PIECE - 1));
+            r.high_slack = (int)((start + 8 * a.row_bytes) & (PIECE - 1));
+        }
     }
     return r;
 }
@@ -172,8 +201,8 @@ template <quant_type Q> DEVICE few_reader reader_of(const few_args &a, const few
 template <quant_type Q>
 DEVICE few_lines lines_of(const uint8_t *w, const uint8_t *x, const few_reader &r)
 {
-    if constexpr (Q == QUANT_BF16)
-        return {w + r.low, w, x};
+    if constexpr (few_layout<Q>::SLACK == 0)
+        return {w + r.low, w + r.high, x};
     return {w + r.low + ((r.low_slack + r.n_passed) & (PIECE - 1)),
             w + r.high + ((r.high_slack + r.n_passed) & (PIECE - 1)), x};
 }
@@ -217,8 +246,8 @@ DEVICE void store_output(const product_args &p, int row, int output, float sum)
 /* Slices' sums go through shared memory, [slice][row of x][output], rows four floats apart
  * from a multiple of 32 so that a warp's stores hit all banks. */
 template <int NT>
-DEVICE void store_sums(float *shared, const few_sums<NT> &sums, float unit, const few_args &a,
-                       const few_place &at)
+DEVICE void store_sums(float *shared, const few_sums<NT> &sums, float unit_of_all,
+                       const few_args &a, const few_place &at)
 {
     const int outputs_log2 = a.tiles_log2 + TILE_OUTPUTS_LOG2;
     const int stride = (1 << outputs_log2) + 4;
@@ -233,6 +262,7 @@ DEVICE void store_sums(float *shared, const few_sums<NT> &sums, float unit, cons
     const int output = ((int)blockIdx.x << outputs_log2) + column;
     if (output >= a.p.n_outputs)
         return;
+    const float unit = a.p.w_scales ? a.p.w_scales[output] : unit_of_all;
     for (int row = (int)threadIdx.x >> outputs_log2; row < at.n_rows;
          row += THREADS >> outputs_log2) {
         const float *of_slice = shared + row * stride + column;
@@ -270,7 +300,8 @@ template <quant_type Q, int NT> KERNEL void __launch_bounds__(THREADS, 2) few_ro
     }
     copy_async_wait<0>();
     sync_block();
-    store_sums<NT>((float *)shared, sums, Q == QUANT_BF16 ? 1.0f : WEIGHT_UNIT, a, at);
+    const bool is_plain = Q == QUANT_BF16 || Q == ROWS_E4M3;
+    store_sums<NT>((float *)shared, sums, is_plain ? 1.0f : WEIGHT_UNIT, a, at);
 }
 
 /* ------------------------------------------------------------------ host */
@@ -297,22 +328,36 @@ template <quant_type Q> static void launch_for_rows(stream_t s, const few_args &
 
 bool few_rows_takes(quant_type type)
 {
-    return type == QUANT_Q4_0 || type == QUANT_Q4_1 || type == QUANT_Q8_0 || type == QUANT_BF16;
+    return type == QUANT_Q4_0 || type == QUANT_Q4_1 || type == QUANT_Q8_0 ||
+           type == QUANT_BF16 || type == ROWS_E4M3;
 }
 
-void few_rows_multiply(stream_t s, quant_type type, const product_args &p)
+static int64_t row_bytes_of(quant_type type, int n_inputs)
 {
-    ASSERT(few_rows_takes(type) && p.n_inputs % GROUP_ELEMS == 0);
-    ASSERT((uintptr_t)p.w % PIECE == 0 && (uintptr_t)p.x % PIECE == 0);
-    if (p.n_rows == 0 || p.n_outputs == 0)
-        return;
-    const few_args a = {p, (int64_t)quant_row_bytes(type, (size_t)p.n_inputs),
-                        p.n_outputs >= WIDE_OUTPUTS ? 2 : 1};
+    return type == ROWS_E4M3 ? n_inputs : (int64_t)quant_row_bytes(type, (size_t)n_inputs);
+}
+
+static void launch_stored(stream_t s, quant_type type, const few_args &a)
+{
     switch (type) {
     case QUANT_Q4_0: launch_for_rows<QUANT_Q4_0>(s, a); break;
     case QUANT_Q4_1: launch_for_rows<QUANT_Q4_1>(s, a); break;
     case QUANT_Q8_0: launch_for_rows<QUANT_Q8_0>(s, a); break;
     default: launch_for_rows<QUANT_BF16>(s, a); break;
     }
-    count_product(p, (uint64_t)a.row_bytes);
+}
+
+void few_rows_multiply(stream_t s, quant_type type, const product_args &p)
+{
+    ASSERT(few_rows_takes(type) && p.n_inputs % GROUP_ELEMS == 0);
+    ASSERT((uintptr_t)p.w % PIECE == 0 && (uintptr_t)p.x % PIECE == 0);
+    ASSERT((type == ROWS_E4M3) == (p.w_scales != nullptr));
+    if (p.n_rows == 0 || p.n_outputs == 0)
+        return;
+    const few_args a = {p, row_bytes_of(type, p.n_inputs), p.n_outputs >= WIDE_OUTPUTS ? 2 : 1};
+    if (type == ROWS_E4M3)
+        launch_for_rows<ROWS_E4M3>(s, a);
+    else
+        launch_stored(s, type, a);
+    count_product(p, (uint64_t)a.row_bytes + (p.w_scales ? sizeof *p.w_scales : 0));
 }

@@ -31,12 +31,17 @@ struct few_args {
 
 /* ------------------------------------------------------------------ layout of a stage */
 
+/* 32 codes; rows are whole pieces. */
+template <> struct block_of<ROWS_E4M3> {
+    enum { ELEMS = GROUP_ELEMS, BYTES = GROUP_ELEMS, ALIGN = PIECE, ZERO = 0, HAS_MIN = 0 };
+};
+
 /* 32 weights of a row and how many such blocks of a row one step takes. */
 template <quant_type Q> struct few_layout {
     enum {
         IS_BF16 = Q == QUANT_BF16,
         BLOCK_BYTES = IS_BF16 ? 64 : block_of<Q>::BYTES,
-        STEP_BLOCKS = IS_BF16 || Q == QUANT_Q8_0 ? 2 : 4,
+        STEP_BLOCKS = IS_BF16 || Q == QUANT_Q8_0 || Q == ROWS_E4M3 ? 2 : 4,
         SLACK = IS_BF16 ? 0 : PIECE - block_of<Q>::ALIGN, /* before a row's first block */
         PIECES = (STEP_BLOCKS * BLOCK_BYTES + SLACK + PIECE - 1) / PIECE,
         ROW_STRIDE = (PIECES | 1) * PIECE,

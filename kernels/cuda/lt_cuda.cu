@@ -4,7 +4,9 @@
  * has a few dozen plans; the layouts of a call have its own number of rows.
  *
  * cuBLASLt is column-major: rows of w are columns of A, which is transposed ("TN"), and
- * y^T [N, T] = w [N, K] x^T [K, T]. A sum that is added to y is beta = 1 with C = D = y.
+ * y^T [N, T] = w [N, K] x^T [K, T]. A sum that is added to y is beta = 1 with C = D = y. E4M3
+ * has "TN" alone, and asks for multiples of 16; its fast accumulation, with fewer bits, is left
+ * off as it is unless set, and so are scales of whole matrices.
  *
  * The first product of a plan tries what the heuristic offers and keeps the fastest, unless the
  * stream is being captured: then the heuristic's first is taken for good. cuBLASLt may find an
@@ -23,7 +25,7 @@ enum { PLANS_MAX = 1024, CANDIDATES_MAX = 8, TRIES = 3, ALIGN_BYTES = 16 };
 struct plan_key {
     int n_outputs, n_inputs;
     int n_rows; /* of the bucket, or exactly */
-    bool is_exact;
+    bool is_exact, is_e4m3;
     int kind;
     int bias_align, y_align; /* bytes; bias_align 0: there is none */
     int64_t y_stride;
@@ -98,6 +100,7 @@ static plan_key key_of(const product_args &a, int n_rows, bool is_exact)
     key.n_inputs = a.n_inputs;
     key.n_rows = n_rows;
     key.is_exact = is_exact;
+    key.is_e4m3 = a.x_codes;
     key.kind = a.kind;
     key.bias_align = a.bias ? align_of(a.bias, sizeof(float)) : 0;
     key.y_align = align_of(a.y, a.kind == PRODUCT_BF16 ? sizeof(bf16) : sizeof(float));
@@ -108,8 +111,8 @@ static plan_key key_of(const product_args &a, int n_rows, bool is_exact)
 static bool is_same(const plan_key &a, const plan_key &b)
 {
     return a.n_outputs == b.n_outputs && a.n_inputs == b.n_inputs && a.n_rows == b.n_rows &&
-           a.is_exact == b.is_exact && a.kind == b.kind && a.bias_align == b.bias_align &&
-           a.y_align == b.y_align && a.y_stride == b.y_stride;
+           a.is_exact == b.is_exact && a.is_e4m3 == b.is_e4m3 && a.kind == b.kind &&
+           a.bias_align == b.bias_align && a.y_align == b.y_align && a.y_stride == b.y_stride;
 }
 
 static plan *find_plan(lt *l, const plan_key &key)
@@ -160,9 +163,10 @@ static cublasStatus_t set_up_layouts(plan *p)
     const uint64_t t = (uint64_t)k.n_rows;
     const uint64_t inputs = (uint64_t)k.n_inputs;
     const cudaDataType_t y_type = k.kind == PRODUCT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-    cublasStatus_t status = cublasLtMatrixLayoutInit(&p->w, CUDA_R_16BF, inputs, n, k.n_inputs);
+    const cudaDataType_t type = k.is_e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+    cublasStatus_t status = cublasLtMatrixLayoutInit(&p->w, type, inputs, n, k.n_inputs);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatrixLayoutInit(&p->x, CUDA_R_16BF, inputs, t, k.n_inputs);
+        status = cublasLtMatrixLayoutInit(&p->x, type, inputs, t, k.n_inputs);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatrixLayoutInit(&p->y, y_type, n, t, k.y_stride);
     return status;
@@ -219,7 +223,8 @@ static cublasStatus_t multiply(lt *l, stream_t s, plan *p,
 {
     const float alpha = 1.0f;
     const float beta = a.kind == PRODUCT_F32_ADD ? 1.0f : 0.0f;
-    return cublasLtMatmul(l->handle, &p->op, &alpha, a.w, &p->w, a.x, &p->x, &beta, y, &p->y, y,
+    const void *x = a.x_codes ? (const void *)a.x_codes : a.x;
+    return cublasLtMatmul(l->handle, &p->op, &alpha, a.w, &p->w, x, &p->x, &beta, y, &p->y, y,
                           &p->y, &algorithm, l->workspace, LT_WORKSPACE_BYTES, s);
 }
 
@@ -369,6 +374,6 @@ int lt_multiply(lt *l, stream_t s, const product_args &a, struct err *e)
         TRY(find_or_make(l, s, key_of(a, a.n_rows, true), a, &p, e));
         TRY(run(l, s, p, a, e));
     }
-    count_product(a, (uint64_t)a.n_inputs * sizeof(bf16));
+    count_product(a, (uint64_t)a.n_inputs * (a.x_codes ? 1 : sizeof(bf16)));
     return 0;
 }

@@ -16,13 +16,16 @@ extern "C" {
 #include "device.h"
 }
 
-/* A matrix of N outputs and K inputs: the file's blocks as they are, and (or) bfloat16 rows.
- * At least one of the two is there. */
+/* A matrix of N outputs and K inputs: the file's blocks as they are, and (or) bfloat16 rows, or
+ * E4M3 rows in the place of both. */
 struct matrix {
     enum quant_type type;
     int n_rows, n_cols;    /* N, K */
     const uint8_t *blocks; /* rows quant_row_bytes(type, K) apart, 16-byte aligned; or NULL */
     const bf16 *rows;      /* [N, K] or NULL */
+    /* fp8.cu: w[n, k] is about codes[n, k] * scales[n]; both 16-byte aligned. Or NULL. */
+    const uint8_t *codes = nullptr; /* [N, K] */
+    const float *scales = nullptr;  /* [N] */
 };
 
 /* Keys and values: [L][P][KVH][2][32][HD] of the type. */
@@ -147,6 +150,8 @@ struct products_options {
     bool exact;
     int n_rows_max;
     size_t scratch_bytes; /* for a matrix that is dequantised on its way; 0: none ever is */
+    /* Of matrices of E4M3 rows, the most; 0: there are none, or all go to the own kernel. */
+    int fp8_inputs_max, fp8_outputs_max;
 };
 /* 0, or an error with its sentence. */
 int products_open(const products_options &o, products **out, struct err *e);
@@ -187,6 +192,16 @@ void add_silu(stream_t s, const head_block_args &a);
 void best_few(stream_t s, const float *logits, int n_rows, int n_cols, int stride,
               device_guess (*best)[DEVICE_GUESSES], void *scratch = NULL);
 size_t best_few_scratch_bytes(void);
+
+/* ---- fp8.cu */
+
+enum { FP8_OUTPUTS_MULTIPLE = 16 }; /* of a matrix that cuBLASLt multiplies in E4M3 */
+
+/* codes and scales = the matrix's values as E4M3 rows, see struct matrix. K is a multiple of
+ * PRODUCT_INPUTS_MULTIPLE. */
+void quantize_fp8(stream_t s, const matrix &w, uint8_t *codes, float *scales);
+/* That products take for the options' matrices of E4M3 rows. */
+size_t fp8_scratch_bytes(const products_options &o);
 
 /* ---- peaks.cu: a slot of struct device_backend */
 

@@ -27,6 +27,8 @@
  *     multiply_add_pairs(uint32_t a, b, c): a * b + c of two bfloat16 each, where the product
  *     is exact; subnormal numbers count
  *     bytes_to_halves(uint32_t): the two low bytes, each in 16 bits
+ *     to_e4m3_pair(float low, float high): uint32_t of two E4M3 codes (e4m3.cuh), each the
+ *     nearest, of two as near the even one, no further than 448; NaN is 0x7f
  *     copy_async_16_if(is_wanted, shared, global), copy_async_16_near_if(): the second by way
  *     of the first-level cache, for bytes whose neighbours are asked for soon
  *     mma_16816_first(d, a, b): mma_16816() onto zeros
@@ -144,6 +146,37 @@ DEVICE uint32_t bytes_to_halves(uint32_t two)
     return __byte_perm(two, 0, 0x4140);
 #else
     return (two & 0xff) | (two & 0xff00) << 8;
+#endif
+}
+
+/* Devices of 8.9 and later have an instruction for two codes. */
+DEVICE uint32_t port_e4m3(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    const uint32_t sign = bits >> 24 & 0x80;
+    const uint32_t size = bits & 0x7fffffff;
+    if (size > 0x7f800000)
+        return 0x7f;
+    if (size >= 0x43e00000) /* 448 */
+        return sign | 0x7e;
+    if (size >= 0x3c800000) { /* 2^-6: 20 bits fewer of mantissa, another exponent bias */
+        const uint32_t rounded = size + 0x7ffff + (size >> 20 & 1);
+        return sign | ((rounded >> 20) - ((127 - 7) << 3));
+    }
+    const float units = fabsf(value) + 16384.0f; /* whose last bit is 2^-9, like theirs */
+    memcpy(&bits, &units, sizeof(bits));
+    return sign | (bits - 0x46800000);
+}
+
+DEVICE uint32_t to_e4m3_pair(float low, float high)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return port_e4m3(low) | port_e4m3(high) << 8;
 #endif
 }
 

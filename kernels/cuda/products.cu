@@ -23,9 +23,33 @@ struct products {
     products_options o;
     lt *large;
     bf16 *scratch;
+    void *fp8_memory; /* or NULL */
+    fp8_scratch fp8;
     product_way forced;
     bool only_prepares; /* what is asked for is not computed */
 };
+
+static int take_fp8_scratch(products *p, struct err *e)
+{
+    const size_t bytes = fp8_scratch_bytes(p->o);
+    if (bytes == 0)
+        return 0;
+    p->fp8_memory = device_alloc(bytes);
+    if (!p->fp8_memory)
+        return ERR_SET(
+            e, ERR_NOMEM,
+            "the device has no room for %zu MiB of scratch for products in FP8; lower "
+            "kv.mb or step_tokens, or take device.weights=stored",
+            bytes >> 20);
+    p->fp8 = fp8_lay_out(p->o, p->fp8_memory);
+    struct err why = {};
+    if (fp8_try(p->large, p->fp8, p->o.fp8_inputs_max, nullptr, &why) != 0)
+        return ERR_SET(e, ERR_UNSUPPORTED,
+                       "the device has no products in FP8 (%s): take device.weights=stored",
+                       why.text);
+    stream_wait(nullptr);
+    return 0;
+}
 
 int products_open(const products_options &o, products **out, struct err *e)
 {
@@ -44,6 +68,8 @@ int products_open(const products_options &o, products **out, struct err *e)
                            "weights; lower kv.mb or take a smaller model",
                            o.scratch_bytes >> 20);
     }
+    if (code == 0)
+        code = take_fp8_scratch(p, e);
     if (code != 0) {
         products_close(p);
         return code;
@@ -59,6 +85,8 @@ void products_close(products *p)
     lt_close(p->large);
     if (p->scratch)
         device_free(p->scratch);
+    if (p->fp8_memory)
+        device_free(p->fp8_memory);
     free(p);
 }
 
@@ -78,7 +106,8 @@ void count_product(const product_args &a, uint64_t row_bytes)
     const uint64_t t = (uint64_t)a.n_rows;
     const uint64_t k = (uint64_t)a.n_inputs;
     const uint64_t written = t * n * bytes_of_element(a.kind);
-    uint64_t read = n * row_bytes + t * k * sizeof(bf16) + (a.bias ? n * sizeof(float) : 0);
+    const uint64_t x_bytes = a.x_codes ? sizeof *a.x_codes : sizeof *a.x;
+    uint64_t read = n * row_bytes + t * k * x_bytes + (a.bias ? n * sizeof(float) : 0);
     if (a.kind == PRODUCT_F32_ADD)
         read += written;
     count_op(DEVICE_PRODUCT, 1, read, written, 2 * t * n * k);
@@ -148,6 +177,7 @@ static product_way way_of(const products *p, const matrix &w, const product_args
     c.has_blocks = w.blocks;
     c.has_rows = w.rows;
     c.has_scratch = p->scratch;
+    c.has_codes = w.codes;
     c.bias_to_bf16 = is_bias_to_bf16(a);
     c.exact = p->o.exact;
     c.n_rows = a.n_rows;
@@ -163,6 +193,13 @@ static bool can_go(const products *p, const matrix &w, product_way way, const pr
     case WAY_OWN_SCRATCH: return w.blocks && p->scratch;
     case WAY_LT_ROWS: return w.rows && !is_bias_to_bf16(a);
     case WAY_LT_SCRATCH: return w.blocks && p->scratch && !is_bias_to_bf16(a);
+    case WAY_OWN_FP8: return w.codes;
+    case WAY_LT_FP8:
+        if (p->only_prepares) {
+            fp8_prepare(p->large, p->fp8, s, w, a.n_rows);
+            return 0;
+        }
+        return w.codes && p->fp8_memory && w.n_rows % FP8_OUTPUTS_MULTIPLE == 0;
     default: return false;
     }
 }
@@ -179,6 +216,19 @@ static int go(products *p, stream_t s, const matrix &w, product_way way, product
         return 0;
     case WAY_OWN_ROWS:
     case WAY_LT_ROWS: a.w = (const uint8_t *)w.rows; return multiply_bf16(p, s, is_own, a, e);
+    case WAY_OWN_FP8:
+        a.w = w.codes;
+        a.w_scales = w.scales;
+        if (p->only_prepares)
+            return 0;
+        few_rows_multiply(s, ROWS_E4M3, a);
+        return 0;
+    case WAY_LT_FP8:
+        if (p->only_prepares) {
+            fp8_prepare(p->large, p->fp8, s, w, a.n_rows);
+            return 0;
+        }
+        return fp8_multiply(p->large, p->fp8, s, w, a, e);
     default: return multiply_by_scratch(p, s, w, is_own, a, e);
     }
 }

@@ -23,6 +23,14 @@ static int find_name(const char *name, const char **out, struct err *e)
     return ERR_SET(e, ERR_CONFIG, "device=%s is not one of cpu, cuda, auto", name);
 }
 
+static int find_weights(const char *name, bool *is_fp8, struct err *e)
+{
+    *is_fp8 = name && strcmp(name, "fp8") == 0;
+    if (*is_fp8 || !name || strcmp(name, "stored") == 0)
+        return 0;
+    return ERR_SET(e, ERR_CONFIG, "device.weights=%s is not one of stored, fp8", name);
+}
+
 size_t engine_page_refs_max(const struct engine_options *o)
 {
     /* Of a batch at full context, or of what calibration computes at once. */
@@ -54,6 +62,8 @@ static int open_module(struct engine *eng, const char *module, const struct kvpo
         return ERR_SET(e, ERR_CONFIG,
                        "kv.type=int8 is the CPU's: a device keeps keys and values as bf16 or "
                        "f32; take kv.type=bf16, or device=cpu");
+    bool is_fp8 = false;
+    TRY(find_weights(o->device_weights, &is_fp8, e));
     const size_t n_rows = o->step_tokens + o->draft_tokens;
     const struct device_options options = {
         .ordinal = o->device_ordinal,
@@ -67,6 +77,7 @@ static int open_module(struct engine *eng, const char *module, const struct kvpo
         .n_kept_max = o->batch,
         .exact = o->device_exact,
         .graphs = o->device_graphs,
+        .fp8 = is_fp8,
     };
     TRY(open_with_heads(eng, module, &options, e));
     eng->device_module = module;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "count.cuh"
+#include "e4m3.cuh"
 #include "lt.h"
 
 extern "C" {
@@ -58,13 +59,13 @@ void lt_close(lt *l)
 /* panel[k][lane] = w[first + lane][k]; lanes beyond the last output are 0. */
 static void fill_panel(lanes *panel, const product_args &a, int first)
 {
-    const bf16 *w = (const bf16 *)a.w;
     memset(panel, 0, (size_t)a.n_inputs * sizeof(lanes));
     float *to = (float *)panel;
     for (int lane = 0; lane < WIDTH && first + lane < a.n_outputs; lane++) {
-        const bf16 *row = w + (int64_t)(first + lane) * a.n_inputs;
+        const int64_t row = (int64_t)(first + lane) * a.n_inputs;
         for (int k = 0; k < a.n_inputs; k++)
-            to[(int64_t)k * WIDTH + lane] = to_float(row[k]);
+            to[(int64_t)k * WIDTH + lane] = a.x_codes ? float_of_e4m3(a.w[row + k])
+                                                      : to_float(((const bf16 *)a.w)[row + k]);
     }
 }
 
@@ -110,7 +111,7 @@ static float *floats_of_x(const product_args &a)
     float *x = (float *)malloc(n * sizeof(float));
     ASSERT(x);
     for (size_t i = 0; i < n; i++)
-        x[i] = to_float(a.x[i]);
+        x[i] = a.x_codes ? float_of_e4m3(a.x_codes[i]) : to_float(a.x[i]);
     return x;
 }
 
@@ -140,8 +141,10 @@ int lt_multiply(lt *l, stream_t s, const product_args &a, struct err *e)
 {
     (void)l;
     (void)e;
+    ASSERT(!a.x_codes || (a.kind == PRODUCT_F32 && !a.bias && a.n_rows % 16 == 0 &&
+                          a.n_outputs % FP8_OUTPUTS_MULTIPLE == 0));
     LAUNCH(multiply_on_host, dim3(1), dim3(1), 0, s, a);
-    count_product(a, (uint64_t)a.n_inputs * sizeof(bf16));
+    count_product(a, (uint64_t)a.n_inputs * (a.x_codes ? 1 : sizeof(bf16)));
     return 0;
 }
 

@@ -232,7 +232,7 @@ bool device_use(int ordinal, device_facts *out)
     }
     *out = {};
     snprintf(out->name, sizeof(out->name), "cuda-emu");
-    out->compute_capability = 80;
+    out->compute_capability = 90; /* with products in FP8 */
     out->n_processors = 4;
     out->shared_bytes_max = 163 << 10; /* as compute capability 8.0 has it */
     out->memory_bytes = device.memory_bytes;

@@ -1,7 +1,8 @@
 /*
  * How long a product takes by each way, on a device: a matrix of an 8B model's inner width, for
- * numbers of rows around the borders that product_way.cu draws by estimate. A line of JSON for
- * each; the weights are more than a cache holds.
+ * numbers of rows around the borders that product_way.cu draws by estimate, and for prompts. A
+ * line of JSON for each; the weights are more than a cache holds. "FP8" is the bfloat16 matrix
+ * rounded to E4M3, on devices that multiply such.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +15,12 @@ extern "C" {
 #include "base/rng.h"
 }
 
-enum { INPUTS = 4096, OUTPUTS = 28672, ROWS_MAX = 512, ROUNDS = 5, TIMES = 20 };
+enum { INPUTS = 4096, OUTPUTS = 28672, ROWS_MAX = 2048, ROUNDS = 5, TIMES = 20 };
 
 static const quant_type TYPES[] = {QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0};
-static const int ROWS[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512};
+static const int ROWS[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 2048};
 static const char *const NAMES[] = {"own-blocks", "own-rows", "own-scratch", "lt-rows",
-                                    "lt-scratch"};
+                                    "lt-scratch", "own-fp8",  "lt-fp8"};
 
 struct bench {
     products *plans;
@@ -72,6 +73,27 @@ static void open_matrix(bench *b, quant_type type, bool has_blocks)
             has_blocks ? NULL : (const bf16 *)memory};
 }
 
+/* The open matrix as E4M3 rows. */
+static void round_matrix(bench *b)
+{
+    matrix stored = b->w;
+    stored.blocks = (const uint8_t *)b->w.rows;
+    uint8_t *codes = (uint8_t *)take((size_t)OUTPUTS * INPUTS);
+    float *scales = (float *)take(OUTPUTS * sizeof(float));
+    quantize_fp8(NULL, stored, codes, scales);
+    stream_wait(NULL);
+    device_free((void *)b->w.rows);
+    b->w = {stored.type, OUTPUTS, INPUTS, NULL, NULL, codes, scales};
+}
+
+static void close_matrix(bench *b)
+{
+    device_free((void *)b->w.blocks);
+    device_free((void *)b->w.rows);
+    device_free((void *)b->w.codes);
+    device_free((void *)b->w.scales);
+}
+
 static double microseconds(bench *b, int n_rows)
 {
     double best = 1e30;
@@ -99,12 +121,21 @@ static void measure(bench *b, product_way way, int n_rows)
     const double us = microseconds(b, n_rows);
     if (us < 0)
         return; /* what has no such way */
-    const double bytes = (double)OUTPUTS * (double)quant_row_bytes(b->w.type, INPUTS);
+    const size_t row_bytes =
+        b->w.codes ? INPUTS + sizeof(float) : quant_row_bytes(b->w.type, INPUTS);
+    const double bytes = (double)OUTPUTS * (double)row_bytes;
     printf("{\"type\": \"%s\", \"way\": \"%s\", \"rows\": %d, \"us\": %.2f, \"stored_gb_s\": "
            "%.0f, \"tflop_s\": %.1f}\n",
-           quant_find((uint32_t)b->w.type)->name, NAMES[way], n_rows, us, bytes / us / 1e3,
-           2.0 * OUTPUTS * INPUTS * n_rows / us / 1e6);
+           b->w.codes ? "FP8" : quant_find((uint32_t)b->w.type)->name, NAMES[way], n_rows, us,
+           bytes / us / 1e3, 2.0 * OUTPUTS * INPUTS * n_rows / us / 1e6);
     fflush(stdout);
+}
+
+static void measure_all(bench *b)
+{
+    for (const int n_rows : ROWS)
+        for (int way = WAY_OWN_BLOCKS; way < WAY_NONE; way++)
+            measure(b, (product_way)way, n_rows);
 }
 
 int main()
@@ -116,6 +147,8 @@ int main()
     products_options o = {};
     o.n_rows_max = ROWS_MAX;
     o.scratch_bytes = (size_t)OUTPUTS * INPUTS * sizeof(bf16);
+    o.fp8_inputs_max = INPUTS;
+    o.fp8_outputs_max = OUTPUTS;
     bench b = {};
     if (products_open(o, &b.plans, &e) != 0)
         stop("products", e.text);
@@ -124,10 +157,14 @@ int main()
     fill(b.x, (size_t)ROWS_MAX * INPUTS * sizeof(bf16), sizeof(bf16), false);
     for (const quant_type type : TYPES) {
         open_matrix(&b, type, type != QUANT_BF16);
-        for (const int n_rows : ROWS)
-            for (int way = WAY_OWN_BLOCKS; way < WAY_NONE; way++)
-                measure(&b, (product_way)way, n_rows);
-        device_free((void *)(b.w.blocks ? (const void *)b.w.blocks : (const void *)b.w.rows));
+        measure_all(&b);
+        close_matrix(&b);
+    }
+    if (facts.compute_capability >= 89) {
+        open_matrix(&b, QUANT_BF16, false);
+        round_matrix(&b);
+        measure_all(&b);
+        close_matrix(&b);
     }
     products_close(b.plans);
     return 0;
