@@ -48,7 +48,7 @@ struct rig_way {
     bool exact = true;
     int n_processors = 0;
     size_t scratch_bytes = 0;
-    size_t shared_bytes_max = 227 << 10;
+    size_t shared_bytes_max = 227 << 10; /* or what the device has, if that is less */
 };
 
 int rig_add_sequence(rig *r, int n_slots, int parent = -1, int n_shared = 0);
