@@ -133,6 +133,19 @@ static size_t attend_split_bytes(const attend_args &a)
            sizeof(float);
 }
 
+int attend_run_pages(int n_pages, uint64_t share, int n_runs_max)
+{
+    uint64_t pages = share;
+    if (pages < ATTEND_SPLIT_PAGES_MIN)
+        pages = ATTEND_SPLIT_PAGES_MIN;
+    if ((uint64_t)n_pages <= pages + pages / 2)
+        return INT32_MAX;
+    int n_runs = (int)(((uint64_t)n_pages + pages - 1) / pages);
+    if (n_runs > n_runs_max)
+        n_runs = n_runs_max;
+    return (n_pages + n_runs - 1) / n_runs;
+}
+
 /* As many splits as there is room for. */
 static int attend_splits_max(const attend_args &a)
 {
@@ -141,22 +154,18 @@ static int attend_splits_max(const attend_args &a)
 }
 
 /* Pages of a run of positions, so that no thread block has much more to do than its share of
- * all pages; INT32_MAX: no split. */
+ * all pages; INT32_MAX: no split. The runs are as even as whole pages allow: the tiles wait for
+ * the longest, and a short last one would leave its part of the device idle. */
 static int attend_split_pages(const attend_args &a, int per_processor)
 {
     if (a.exact || !a.scratch || a.n_processors <= 0)
         return INT32_MAX;
-    const int n_splits = attend_splits_max(a);
-    if (n_splits < 2)
+    const int n_splits_max = attend_splits_max(a);
+    if (n_splits_max < 2)
         return INT32_MAX;
     const uint64_t capacity = (uint64_t)a.n_processors * (uint64_t)per_processor;
     const uint64_t work = a.keys_read / KV_PAGE_TOKENS * (uint64_t)a.n_kv_heads;
-    int pages = work / capacity < INT32_MAX / 2 ? (int)(work / capacity) + 1 : INT32_MAX / 2;
-    if (pages < ATTEND_SPLIT_PAGES_MIN)
-        pages = ATTEND_SPLIT_PAGES_MIN;
-    if (pages < (a.n_pages_max + n_splits - 1) / n_splits)
-        pages = (a.n_pages_max + n_splits - 1) / n_splits;
-    return a.n_pages_max > pages + pages / 2 ? pages : INT32_MAX;
+    return attend_run_pages(a.n_pages_max, work / capacity + 1, n_splits_max);
 }
 
 /* What tiles that fill the device hold, and are split into when there are fewer. */
