@@ -28,7 +28,8 @@
  *     is exact; subnormal numbers count
  *     bytes_to_halves(uint32_t): the two low bytes, each in 16 bits
  *     copy_async_16_if(is_wanted, shared, global), copy_async_16_near_if(): the second by way
- *     of the first-level cache, for bytes whose neighbours are asked for soon
+ *     of the first-level cache, for bytes whose neighbours are asked for soon; 256 of them come
+ *     to the second level together
  *     mma_16816_first(d, a, b): mma_16816() onto zeros
  *
  * Every thread of a block comes to the same sync_block() of the source or has returned, and all
@@ -162,7 +163,7 @@ DEVICE void copy_async_16_near_if(bool is_wanted, void *shared, const void *glob
     asm volatile("{\n\t"
                  ".reg .pred wanted;\n\t"
                  "setp.ne.b32 wanted, %2, 0;\n\t"
-                 "@wanted cp.async.ca.shared.global [%0], [%1], 16;\n\t"
+                 "@wanted cp.async.ca.shared.global.L2::256B [%0], [%1], 16;\n\t"
                  "}" ::"r"(port_shared_address(shared)),
                  "l"(__cvta_generic_to_global(global)), "r"((int)is_wanted)
                  : "memory");
