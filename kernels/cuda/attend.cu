@@ -215,6 +215,7 @@ void attend(stream_t s, const attend_args &a)
 {
     ASSERT(a.kv.type == KV_F32 || a.kv.type == KV_BF16);
     ASSERT(a.n_heads % a.n_kv_heads == 0 && a.head_dim == a.kv.head_dim);
+    ASSERT(a.head_dim % 8 == 0);
     if (a.n_blocks == 0)
         return;
     const attend_choice c = attend_choose_kernel(a);
