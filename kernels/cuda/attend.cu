@@ -133,7 +133,7 @@ static size_t attend_split_bytes(const attend_args &a)
            sizeof(float);
 }
 
-int attend_run_pages(int n_pages, uint64_t share, int n_runs_max)
+int attend_run_pages(int n_pages, int n_tail, uint64_t share, int n_runs_max)
 {
     uint64_t pages = share;
     if (pages < ATTEND_SPLIT_PAGES_MIN)
@@ -143,7 +143,20 @@ int attend_run_pages(int n_pages, uint64_t share, int n_runs_max)
     int n_runs = (int)(((uint64_t)n_pages + pages - 1) / pages);
     if (n_runs > n_runs_max)
         n_runs = n_runs_max;
-    return (n_pages + n_runs - 1) / n_runs;
+    const int n_tail_max = n_pages / n_runs / 2;
+    const int n = n_pages + (n_tail < n_tail_max ? n_tail : n_tail_max);
+    return (n + n_runs - 1) / n_runs;
+}
+
+/* Pages that rows of a block have for themselves stand behind those that they share, so that
+ * they are all in the last run, where the warps go over them side by side: by how many pages
+ * that run is longer than its positions say. */
+static int attend_tail_pages(const attend_args &a, const attend_launch &l, int warps)
+{
+    const uint64_t pages = a.keys_read / KV_PAGE_TOKENS / (uint64_t)a.n_blocks;
+    if (pages <= (uint64_t)a.n_pages_max)
+        return 0;
+    return (int)((pages - (uint64_t)a.n_pages_max) / (uint64_t)(l.n_tiles * warps));
 }
 
 /* As many splits as there is room for. */
@@ -156,16 +169,18 @@ static int attend_splits_max(const attend_args &a)
 /* Pages of a run of positions, so that no thread block has much more to do than its share of
  * all pages; INT32_MAX: no split. The runs are as even as whole pages allow: the tiles wait for
  * the longest, and a short last one would leave its part of the device idle. */
-static int attend_split_pages(const attend_args &a, int per_processor)
+static int attend_split_pages(const attend_args &a, const attend_launch &l,
+                              const attend_choice &c)
 {
     if (a.exact || !a.scratch || a.n_processors <= 0)
         return INT32_MAX;
     const int n_splits_max = attend_splits_max(a);
     if (n_splits_max < 2)
         return INT32_MAX;
-    const uint64_t capacity = (uint64_t)a.n_processors * (uint64_t)per_processor;
+    const uint64_t capacity = (uint64_t)a.n_processors * (uint64_t)c.per_processor;
     const uint64_t work = a.keys_read / KV_PAGE_TOKENS * (uint64_t)a.n_kv_heads;
-    return attend_run_pages(a.n_pages_max, work / capacity + 1, n_splits_max);
+    return attend_run_pages(a.n_pages_max, attend_tail_pages(a, l, c.warps),
+                            work / capacity + 1, n_splits_max);
 }
 
 /* What tiles that fill the device hold, and are split into when there are fewer. */
@@ -192,7 +207,7 @@ static attend_launch attend_open_launch(const attend_args &a, const attend_choic
     l.warp_queries = c.stack > 0 ? attend_warp_queries(l.heads, ROWS * c.stack) : 1;
     l.tile_queries = l.warp_queries * c.warps;
     l.n_tiles = (a.block_queries_max + l.tile_queries - 1) / l.tile_queries;
-    l.split_pages = attend_split_pages(a, c.per_processor);
+    l.split_pages = attend_split_pages(a, l, c);
     l.scale_log2 = a.scale * 1.44269504f;
     l.partial = l.split_pages < INT32_MAX ? a.scratch : nullptr;
     return l;

@@ -342,21 +342,34 @@ static void a_block_of_the_right_size_fills_a_tile(void **)
  * than four times 65. */
 static void runs_of_pages_are_even(void **)
 {
-    assert_int_equal(attend_run_pages(260, 86, 32), 65);
-    assert_int_equal(attend_run_pages(258, 86, 32), 86);
-    assert_int_equal(attend_run_pages(258, 3, 32), 9);
-    assert_int_equal(attend_run_pages(258, 3, 4), 65);
-    assert_int_equal(attend_run_pages(12, 1, 32), INT32_MAX); /* 8 are worth a run */
-    assert_int_equal(attend_run_pages(13, 1, 32), 7);
-    assert_int_equal(attend_run_pages(4096, (uint64_t)1 << 40, 32), INT32_MAX);
+    assert_int_equal(attend_run_pages(260, 0, 86, 32), 65);
+    assert_int_equal(attend_run_pages(258, 0, 86, 32), 86);
+    assert_int_equal(attend_run_pages(258, 0, 3, 32), 9);
+    assert_int_equal(attend_run_pages(258, 0, 3, 4), 65);
+    assert_int_equal(attend_run_pages(12, 0, 1, 32), INT32_MAX); /* 8 are worth a run */
+    assert_int_equal(attend_run_pages(13, 0, 1, 32), 7);
+    assert_int_equal(attend_run_pages(4096, 0, (uint64_t)1 << 40, 32), INT32_MAX);
     for (int n_pages = 13; n_pages < 600; n_pages++)
         for (int share : {1, 9, 20, 100}) {
-            const int pages = attend_run_pages(n_pages, (uint64_t)share, 32);
+            const int pages = attend_run_pages(n_pages, 0, (uint64_t)share, 32);
             if (pages == INT32_MAX)
                 continue;
             const int n_runs = (n_pages + pages - 1) / pages;
             assert_true(n_runs >= 2 && n_runs <= 32);
             assert_true(pages * n_runs - n_pages < n_runs); /* none is a page too long */
+        }
+}
+
+/* 27 pages of its own for each warp: 72 + 72 + 72 + 44, and 44 + 27 are 71. */
+static void the_last_run_makes_room_for_pages_of_single_rows(void **)
+{
+    assert_int_equal(attend_run_pages(260, 27, 86, 32), 72);
+    assert_int_equal(attend_run_pages(260, 1000, 86, 32), 73); /* half a run at most */
+    for (int n_pages = 13; n_pages < 600; n_pages++)
+        for (int n_tail : {1, 10, 1000}) {
+            const int pages = attend_run_pages(n_pages, n_tail, 20, 32);
+            const int even = attend_run_pages(n_pages, 0, 20, 32);
+            assert_true(pages == INT32_MAX ? even == pages : pages < n_pages && pages >= even);
         }
 }
 
@@ -407,6 +420,7 @@ int main()
         cmocka_unit_test(split_keys_are_softmax_attention),
         cmocka_unit_test(one_long_row_is_split_among_short_ones),
         cmocka_unit_test(runs_of_pages_are_even),
+        cmocka_unit_test(the_last_run_makes_room_for_pages_of_single_rows),
         cmocka_unit_test(plain_keys_split_too),
         cmocka_unit_test(what_cannot_be_split_has_the_bits_of_the_exact_mode),
         cmocka_unit_test(a_shared_page_counts_once_for_a_block),
