@@ -31,14 +31,17 @@ struct attend_tile {
     int page_begin, page_end; /* of positions / 32 */
 };
 
-/* False: there is nothing to do. Grid: x tiles of blocks, y KV heads, z splits. */
+/* False: there is nothing to do. Grid: x tiles of blocks from the last to the first, y KV
+ * heads, z splits. The last rows of a prompt see the most keys: they begin first, and the short
+ * ones fill the gaps at the end. */
 DEVICE bool attend_tile_open(const attend_launch &l, attend_tile *t)
 {
-    const device_block block = l.a.blocks[blockIdx.x / (unsigned)l.n_tiles];
+    const unsigned tile = gridDim.x - 1 - blockIdx.x;
+    const device_block block = l.a.blocks[tile / (unsigned)l.n_tiles];
     t->first_row = block.first_row;
     t->first_span = block.first_span;
     t->n_spans = block.n_spans;
-    t->first_query = (int)(blockIdx.x % (unsigned)l.n_tiles) * l.tile_queries;
+    t->first_query = (int)(tile % (unsigned)l.n_tiles) * l.tile_queries;
     t->n_queries = block.n_rows * l.heads - t->first_query;
     if (t->n_queries > l.tile_queries)
         t->n_queries = l.tile_queries;
