@@ -12,6 +12,11 @@
  *     17 .. 64, and large head dims       4      1      64   (head dim 256: 2 warps)
  *     more                                4      2     128
  *
+ * Where many blocks of one fragment stand beside larger ones, decode rows beside a prefill
+ * chunk, they have a launch of their own: in a large shape's thread blocks, of which a
+ * processor holds one or two, they would wait for each other. Each launch passes over the
+ * blocks of the other.
+ *
  * Pages are the key blocks: 32 keys, always cut at multiples of 32 positions, so that a span,
  * which is whole pages, begins and ends with a key block. For every page each warp computes
  * S = Q K^T for its rows, the new maximum, P = 2^(S - maximum) and O = O * fade + P V with O,
@@ -30,7 +35,9 @@
  *
  * Shared memory: rows of HD bfloat16 and 16 bytes, which keeps load_matrix free of bank
  * conflicts. Keys and values of WARPS pages, then the queries, where the answers pass too.
- * HD 128: 21 KiB a tile of 16 rows, 85 KiB of 64, 102 KiB of 128.
+ * HD 128: 21 KiB a tile of 16 rows, 85 KiB of 64, 102 KiB of 128. A processor of 228 KiB
+ * holds two thread blocks of the largest, others one; registers do for two of any shape, even
+ * at 255 of a thread.
  *
  * Masks are by position and only where a fragment needs one. Slots that no row sees are zeros
  * in shared memory, whatever the pool holds there. Values that are no numbers, but that some
@@ -65,6 +72,9 @@ extern "C" {
 /* What the least of the architectures that are built for lets a thread block have. */
 static const size_t ATTEND_SHARED_BYTES_MIN = 99 << 10;
 
+/* Thread blocks of a large shape that a processor holds, about. */
+enum { ATTEND_LARGE_PER_PROCESSOR = 2 };
+
 /* A run of positions that is worth a thread block and its part of the merge. */
 enum { ATTEND_SPLIT_PAGES_MIN = 8 };
 
@@ -79,8 +89,8 @@ struct attend_choice {
 
 template <int HD, int WARPS, int STACK> static attend_choice attend_choice_of()
 {
-    return {WARPS, STACK, WARPS == 1 ? 8 : 2, attend_shape<HD, WARPS, STACK>::BYTES,
-            attend_tiles<HD, WARPS, STACK>};
+    return {WARPS, STACK, WARPS == 1 ? 8 : ATTEND_LARGE_PER_PROCESSOR,
+            attend_shape<HD, WARPS, STACK>::BYTES, attend_tiles<HD, WARPS, STACK>};
 }
 
 /* The smallest shape that takes all queries of a block; the largest that there is room for. */
@@ -110,20 +120,40 @@ template <class T> static void (*attend_plain_of(int head_dim))(attend_launch l)
     }
 }
 
-static attend_choice attend_choose_kernel(const attend_args &a)
+static attend_choice attend_choose_kernel(const attend_args &a, int n_queries)
 {
     if (a.kv.type == KV_F32)
         return {1, 0, 16, 0, attend_plain_of<float>(a.head_dim)};
     const size_t room = a.shared_bytes_max > 0 ? a.shared_bytes_max : ATTEND_SHARED_BYTES_MIN;
     switch (a.head_dim) {
-    case 16: return attend_choose<16>(a.block_queries_max, room);
-    case 32: return attend_choose<32>(a.block_queries_max, room);
-    case 64: return attend_choose<64>(a.block_queries_max, room);
-    case 96: return attend_choose<96>(a.block_queries_max, room);
-    case 128: return attend_choose<128>(a.block_queries_max, room);
-    case 256: return attend_choose<256>(a.block_queries_max, room);
+    case 16: return attend_choose<16>(n_queries, room);
+    case 32: return attend_choose<32>(n_queries, room);
+    case 64: return attend_choose<64>(n_queries, room);
+    case 96: return attend_choose<96>(n_queries, room);
+    case 128: return attend_choose<128>(n_queries, room);
+    case 256: return attend_choose<256>(n_queries, room);
     default: return {1, 0, 16, 0, attend_plain_of<bf16>(a.head_dim)};
     }
+}
+
+/* ------------------------------------------------------------------ tiles */
+
+static int attend_warp_queries(int heads, int rows)
+{
+    return heads <= rows ? rows - rows % heads : rows;
+}
+
+static int attend_tile_queries(const attend_args &a, const attend_choice &c)
+{
+    const int heads = a.n_heads / a.n_kv_heads;
+    return c.stack > 0 ? c.warps * attend_warp_queries(heads, ROWS * c.stack) : c.warps;
+}
+
+/* Of a block of so many queries. */
+static int attend_tiles_of(const attend_args &a, const attend_choice &c, int n_queries)
+{
+    const int tile = attend_tile_queries(a, c);
+    return (n_queries + tile - 1) / tile;
 }
 
 /* ------------------------------------------------------------------ splits */
@@ -134,6 +164,33 @@ static size_t attend_split_bytes(const attend_args &a)
            sizeof(float);
 }
 
+int attend_run_pages(int n_pages, int n_tail, uint64_t share, int n_runs_max)
+{
+    uint64_t pages = share;
+    if (pages < ATTEND_SPLIT_PAGES_MIN)
+        pages = ATTEND_SPLIT_PAGES_MIN;
+    if ((uint64_t)n_pages <= pages + pages / 2)
+        return INT32_MAX;
+    int n_runs = (int)(((uint64_t)n_pages + pages - 1) / pages);
+    if (n_runs > n_runs_max)
+        n_runs = n_runs_max;
+    const int n_tail_max = n_pages / n_runs / 2;
+    const int n = n_pages + (n_tail < n_tail_max ? n_tail : n_tail_max);
+    return (n + n_runs - 1) / n_runs;
+}
+
+/* Pages that rows of a block have for themselves stand behind those that they share, so that
+ * they are all in the last run, where the warps go over them side by side: by how many pages
+ * that run is longer than its positions say. */
+static int attend_tail_pages(const attend_args &a, const attend_choice &c)
+{
+    const uint64_t pages = a.split_keys / KV_PAGE_TOKENS / (uint64_t)a.n_blocks;
+    const int n_tiles = attend_tiles_of(a, c, a.block_queries_max);
+    if (pages <= (uint64_t)a.n_pages_max)
+        return 0;
+    return (int)((pages - (uint64_t)a.n_pages_max) / (uint64_t)(n_tiles * c.warps));
+}
+
 /* As many splits as there is room for. */
 static int attend_splits_max(const attend_args &a)
 {
@@ -142,22 +199,25 @@ static int attend_splits_max(const attend_args &a)
 }
 
 /* Pages of a run of positions, so that no thread block has much more to do than its share of
- * all pages; INT32_MAX: no split. */
-static int attend_split_pages(const attend_args &a, int per_processor)
+ * all pages; INT32_MAX: no split. The runs are as even as whole pages allow: the tiles wait for
+ * the longest, and a short last one would leave its part of the device idle. */
+static int attend_split_pages(const attend_args &a, const attend_choice &c)
 {
     if (a.exact || !a.scratch || a.n_processors <= 0)
         return INT32_MAX;
-    const int n_splits = attend_splits_max(a);
-    if (n_splits < 2)
+    const int n_splits_max = attend_splits_max(a);
+    if (n_splits_max < 2)
         return INT32_MAX;
-    const uint64_t capacity = (uint64_t)a.n_processors * (uint64_t)per_processor;
+    const uint64_t capacity = (uint64_t)a.n_processors * (uint64_t)c.per_processor;
     const uint64_t work = a.split_keys / KV_PAGE_TOKENS * (uint64_t)a.n_kv_heads;
-    int pages = work / capacity < INT32_MAX / 2 ? (int)(work / capacity) + 1 : INT32_MAX / 2;
-    if (pages < ATTEND_SPLIT_PAGES_MIN)
-        pages = ATTEND_SPLIT_PAGES_MIN;
-    if (pages < (a.n_pages_max + n_splits - 1) / n_splits)
-        pages = (a.n_pages_max + n_splits - 1) / n_splits;
-    return a.n_pages_max > pages + pages / 2 ? pages : INT32_MAX;
+    return attend_run_pages(a.n_pages_max, attend_tail_pages(a, c), work / capacity + 1,
+                            n_splits_max);
+}
+
+static attend_split attend_split_of(const attend_args &a, const attend_choice &c)
+{
+    const int pages = attend_split_pages(a, c);
+    return {pages, pages < INT32_MAX ? (a.n_pages_max + pages - 1) / pages : 1};
 }
 
 /* What tiles that fill the device hold, and are split into when there are fewer. */
@@ -171,44 +231,54 @@ size_t attend_scratch_bytes(int head_dim, int n_processors)
 
 /* ------------------------------------------------------------------ the launch */
 
-static int attend_warp_queries(int heads, int rows)
-{
-    return heads <= rows ? rows - rows % heads : rows;
-}
-
-static int attend_tile_queries(const attend_args &a, const attend_choice &c)
-{
-    const int heads = a.n_heads / a.n_kv_heads;
-    return c.stack > 0 ? c.warps * attend_warp_queries(heads, ROWS * c.stack) : c.warps;
-}
-
-static attend_split attend_split_of(const attend_args &a, const attend_choice &c)
-{
-    const int pages = attend_split_pages(a, c.per_processor);
-    return {pages, pages < INT32_MAX ? (a.n_pages_max + pages - 1) / pages : 1};
-}
-
-static attend_launch attend_open_launch(const attend_args &a, const attend_choice &c)
+/* For the blocks of so many queries. */
+static attend_launch attend_open_launch(const attend_args &a, const attend_choice &c,
+                                        int queries_min, int queries_max,
+                                        const attend_split &split)
 {
     attend_launch l;
     l.a = a;
     l.heads = a.n_heads / a.n_kv_heads;
     l.tile_queries = attend_tile_queries(a, c);
     l.warp_queries = l.tile_queries / c.warps;
-    l.n_tiles = (a.block_queries_max + l.tile_queries - 1) / l.tile_queries;
-    l.split_pages = attend_split_of(a, c).n_pages;
+    l.n_tiles = attend_tiles_of(a, c, queries_max);
+    l.block_queries_min = queries_min;
+    l.block_queries_max = queries_max;
+    l.split_pages = split.n_pages;
     l.scale_log2 = a.scale * 1.44269504f;
-    l.partial = l.split_pages < INT32_MAX ? a.scratch : nullptr;
+    l.partial = split.n_pages < INT32_MAX ? a.scratch : nullptr;
     return l;
 }
 
+static void attend_run(stream_t s, const attend_choice &c, const attend_launch &l, int n_splits)
+{
+    const dim3 grid((unsigned)(l.a.n_blocks * l.n_tiles), (unsigned)l.a.n_kv_heads,
+                    (unsigned)n_splits);
+    LAUNCH(c.kernel, grid, dim3((unsigned)(32 * c.warps)), c.shared_bytes, s, l);
+}
+
+/* Are blocks of one fragment worth a launch, beside larger ones? They are if there may be more
+ * than a large shape has room for at once. How many there are at most follows from how far the
+ * queries fall short of as many full blocks; bits do not depend on it. */
+static bool attend_has_many_small(const attend_args &a, const attend_choice &large)
+{
+    const int heads = a.n_heads / a.n_kv_heads;
+    if (large.warps == 1 || heads > ROWS)
+        return false;
+    const int64_t n_queries = (int64_t)a.n_attend_rows * heads;
+    const int64_t lacking = (int64_t)a.n_blocks * a.block_queries_max - n_queries;
+    const int64_t n_lacking = lacking / (a.block_queries_max - ROWS);
+    const int64_t n_small_max = n_lacking < a.n_blocks ? n_lacking : a.n_blocks - 1;
+    return n_small_max * a.n_kv_heads > (int64_t)a.n_processors * large.per_processor;
+}
+
 /* Queries in and answers out; splits go out and in. */
-static void attend_count(const attend_args &a, int n_splits)
+static void attend_count(const attend_args &a, int n_launches, int n_splits)
 {
     const uint64_t width = (uint64_t)a.n_heads * (uint64_t)a.head_dim;
     const uint64_t row_bytes = (uint64_t)a.n_attend_rows * width * sizeof(bf16);
     const uint64_t split_bytes = n_splits > 1 ? (uint64_t)n_splits * attend_split_bytes(a) : 0;
-    count_op(DEVICE_ATTEND, n_splits > 1 ? 2 : 1, row_bytes + split_bytes,
+    count_op(DEVICE_ATTEND, (uint64_t)n_launches, row_bytes + split_bytes,
              row_bytes + split_bytes, 0);
 }
 
@@ -226,18 +296,23 @@ void attend(stream_t s, const attend_args &a)
 {
     ASSERT(a.kv.type == KV_F32 || a.kv.type == KV_BF16);
     ASSERT(a.n_heads % a.n_kv_heads == 0 && a.head_dim == a.kv.head_dim);
+    ASSERT(a.head_dim % 8 == 0);
     if (a.n_blocks == 0)
         return;
-    const attend_choice c = attend_choose_kernel(a);
-    const attend_launch l = attend_open_launch(a, c);
-    const int n_splits = attend_split_of(a, c).n_parts;
-    const dim3 grid((unsigned)(a.n_blocks * l.n_tiles), (unsigned)a.n_kv_heads,
-                    (unsigned)n_splits);
-    LAUNCH(c.kernel, grid, dim3((unsigned)(32 * c.warps)), c.shared_bytes, s, l);
+    const attend_choice c = attend_choose_kernel(a, a.block_queries_max);
+    const bool has_small = attend_has_many_small(a, c);
+    const attend_split split = attend_split_of(a, c);
+    const attend_launch l =
+        attend_open_launch(a, c, has_small ? ROWS + 1 : 0, a.block_queries_max, split);
+    attend_run(s, c, l, split.n_parts);
+    if (has_small) {
+        const attend_choice small = attend_choose_kernel(a, ROWS);
+        attend_run(s, small, attend_open_launch(a, small, 0, ROWS, split), split.n_parts);
+    }
     if (l.partial)
         LAUNCH(attend_merge, dim3((unsigned)a.n_attend_rows, (unsigned)a.n_heads), dim3(32), 0,
-               s, l, n_splits);
-    attend_count(a, n_splits);
+               s, l, split.n_parts);
+    attend_count(a, 1 + has_small + (l.partial != nullptr), split.n_parts);
 }
 
 /* Tiles are counted in powers of two, for what is too many ends at once. Pages are not: they
@@ -246,7 +321,7 @@ enum { ATTEND_ROUND_PARTS = 16 };
 
 attend_split attend_round(attend_args *a)
 {
-    const int tile = attend_tile_queries(*a, attend_choose_kernel(*a));
+    const int tile = attend_tile_queries(*a, attend_choose_kernel(*a, a->block_queries_max));
     int n_tiles = 1;
     while (n_tiles * tile < a->block_queries_max)
         n_tiles *= 2;
@@ -254,7 +329,7 @@ attend_split attend_round(attend_args *a)
     a->n_pages_max = (int)fine_bucket_of((uint64_t)a->n_pages_max, ATTEND_ROUND_PARTS);
     const uint64_t n_pages = (a->split_keys + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
     a->split_keys = KV_PAGE_TOKENS * fine_bucket_of(n_pages, ATTEND_ROUND_PARTS);
-    return attend_split_of(*a, attend_choose_kernel(*a));
+    return attend_split_of(*a, attend_choose_kernel(*a, a->block_queries_max));
 }
 
 int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_bytes_max)
@@ -264,9 +339,8 @@ int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_b
     a.n_kv_heads = n_kv_heads;
     a.head_dim = head_dim;
     a.kv.type = KV_BF16;
-    a.block_queries_max = INT32_MAX;
     a.shared_bytes_max = shared_bytes_max;
-    const attend_choice c = attend_choose_kernel(a);
+    const attend_choice c = attend_choose_kernel(a, INT32_MAX);
     const int rows = c.stack > 0 ? attend_tile_queries(a, c) / (n_heads / n_kv_heads) : 1;
     return rows > 0 ? rows : 1;
 }

@@ -17,7 +17,8 @@ struct attend_launch {
     int heads;        /* query heads of a KV head */
     int warp_queries; /* of a tile, that a warp takes: whole rows if they fit */
     int tile_queries;
-    int n_tiles;      /* of a block at most */
+    int n_tiles;                              /* of a block at most */
+    int block_queries_min, block_queries_max; /* of the blocks that this launch is for */
     int split_pages;  /* positions' pages that a thread block goes over; all: INT32_MAX */
     float scale_log2; /* scores in powers of two */
     float *partial;   /* attend_merge.cuh; NULL: not split */
@@ -31,15 +32,21 @@ struct attend_tile {
     int page_begin, page_end; /* of positions / 32 */
 };
 
-/* False: there is nothing to do. Grid: x tiles of blocks, y KV heads, z splits. */
+/* False: there is nothing to do. Grid: x tiles of blocks from the last to the first, y KV
+ * heads, z splits. The last rows of a prompt see the most keys: they begin first, and the short
+ * ones fill the gaps at the end. */
 DEVICE bool attend_tile_open(const attend_launch &l, attend_tile *t)
 {
-    const device_block block = l.a.blocks[blockIdx.x / (unsigned)l.n_tiles];
+    const unsigned tile = gridDim.x - 1 - blockIdx.x;
+    const device_block block = l.a.blocks[tile / (unsigned)l.n_tiles];
+    const int block_queries = block.n_rows * l.heads;
+    if (block_queries < l.block_queries_min || block_queries > l.block_queries_max)
+        return false;
     t->first_row = block.first_row;
     t->first_span = block.first_span;
     t->n_spans = block.n_spans;
-    t->first_query = (int)(blockIdx.x % (unsigned)l.n_tiles) * l.tile_queries;
-    t->n_queries = block.n_rows * l.heads - t->first_query;
+    t->first_query = (int)(tile % (unsigned)l.n_tiles) * l.tile_queries;
+    t->n_queries = block_queries - t->first_query;
     if (t->n_queries > l.tile_queries)
         t->n_queries = l.tile_queries;
     t->kv_head = (int)blockIdx.y;

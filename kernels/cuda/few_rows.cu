@@ -9,7 +9,8 @@
  * 32-element blocks in order, in steps of a few blocks that are copied ahead into shared
  * memory; at the end the slices are added in order. The cut depends on N and K alone, and a
  * column of a matrix product on nothing beside it: an output's bits depend neither on T nor on
- * where its row stands.
+ * where its row stands. Products that are added are written with fmaf, for a compiler may fuse
+ * them in one of the shapes and not in another.
  *
  * Rows of stored blocks start at any even address. What is copied is the 16-byte pieces that
  * a step's blocks touch; where in the first piece they start (their slack) is worked out again
@@ -116,13 +117,13 @@ DEVICE void add_scaled(few_sums<NT> &sums, const few_fragment &low, const few_fr
         mma_16816(d, a1, b + 2);
         float *sum = sums.at[t];
         for (int i = 0; i < 4; i++)
-            sum[i] += (i < 2 ? low.scale : high.scale) * d[i];
+            sum[i] = fmaf(i < 2 ? low.scale : high.scale, d[i], sum[i]);
         if constexpr (Q == QUANT_Q4_1) {
             float total[4];
             mma_16816_first(total, ones, b);
             mma_16816(total, ones, b + 2);
             for (int i = 0; i < 4; i++)
-                sum[i] += (i < 2 ? low.min : high.min) * total[i];
+                sum[i] = fmaf(i < 2 ? low.min : high.min, total[i], sum[i]);
         }
     }
 }

@@ -299,6 +299,16 @@ static int choose(lt *l, stream_t s, plan *p, const cublasLtMatmulHeuristicResul
     return best;
 }
 
+/* An offer is one only if its own state says so. */
+static int keep_good(cublasLtMatmulHeuristicResult_t *offers, int n_offers)
+{
+    int n_good = 0;
+    for (int i = 0; i < n_offers; i++)
+        if (offers[i].state == CUBLAS_STATUS_SUCCESS)
+            offers[n_good++] = offers[i];
+    return n_good;
+}
+
 static int ask_heuristic(lt *l, plan *p, cublasLtMatmulHeuristicResult_t *offers, int *n_offers,
                          struct err *e)
 {
@@ -307,6 +317,7 @@ static int ask_heuristic(lt *l, plan *p, cublasLtMatmulHeuristicResult_t *offers
     TRY(check(cublasLtMatmulAlgoGetHeuristic(l->handle, &p->op, &p->w, &p->x, &p->y, &p->y,
                                              &preference, CANDIDATES_MAX, offers, n_offers),
               "heuristic", e));
+    *n_offers = keep_good(offers, *n_offers);
     if (*n_offers == 0)
         return ERR_SET(e, ERR_UNSUPPORTED,
                        "cuBLASLt has no algorithm for a product of %d rows, %d inputs and %d "

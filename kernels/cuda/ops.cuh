@@ -126,6 +126,11 @@ attend_split attend_round(attend_args *a);
 /* Rows of a block that fill the largest tile: what a plan should aim at for rows that share
  * pages. */
 int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_bytes_max);
+/* How n_pages pages of positions are cut into runs: pages of each but a shorter last one, so
+ * that a run is about `share` pages and there are n_runs_max (2 at least) at most. The last run
+ * has n_tail pages' work more than its positions; its pages are fewer by that. INT32_MAX: not
+ * cut at all. Pure. */
+int attend_run_pages(int n_pages, int n_tail, uint64_t share, int n_runs_max);
 /* Enough for the splits of any step on a device. */
 size_t attend_scratch_bytes(int head_dim, int n_processors);
 

@@ -30,7 +30,8 @@
  *     to_e4m3_pair(float low, float high): uint32_t of two E4M3 codes (e4m3.cuh), each the
  *     nearest, of two as near the even one, no further than 448; NaN is 0x7f
  *     copy_async_16_if(is_wanted, shared, global), copy_async_16_near_if(): the second by way
- *     of the first-level cache, for bytes whose neighbours are asked for soon
+ *     of the first-level cache, for bytes whose neighbours are asked for soon; 256 of them come
+ *     to the second level together
  *     mma_16816_first(d, a, b): mma_16816() onto zeros
  *
  * Every thread of a block comes to the same sync_block() of the source or has returned, and all
@@ -203,7 +204,7 @@ DEVICE void copy_async_16_near_if(bool is_wanted, void *shared, const void *glob
     asm volatile("{\n\t"
                  ".reg .pred wanted;\n\t"
                  "setp.ne.b32 wanted, %2, 0;\n\t"
-                 "@wanted cp.async.ca.shared.global [%0], [%1], 16;\n\t"
+                 "@wanted cp.async.ca.shared.global.L2::256B [%0], [%1], 16;\n\t"
                  "}" ::"r"(port_shared_address(shared)),
                  "l"(__cvta_generic_to_global(global)), "r"((int)is_wanted)
                  : "memory");

@@ -194,12 +194,7 @@ static bool can_go(const products *p, const matrix &w, product_way way, const pr
     case WAY_LT_ROWS: return w.rows && !is_bias_to_bf16(a);
     case WAY_LT_SCRATCH: return w.blocks && p->scratch && !is_bias_to_bf16(a);
     case WAY_OWN_FP8: return w.codes;
-    case WAY_LT_FP8:
-        if (p->only_prepares) {
-            fp8_prepare(p->large, p->fp8, s, w, a.n_rows);
-            return 0;
-        }
-        return w.codes && p->fp8_memory && w.n_rows % FP8_OUTPUTS_MULTIPLE == 0;
+    case WAY_LT_FP8: return w.codes && p->fp8_memory && w.n_rows % FP8_OUTPUTS_MULTIPLE == 0;
     default: return false;
     }
 }

@@ -80,13 +80,24 @@ struct norm_args {
     float *y32;
 };
 
+/* Quads that are on their way to a thread at once: few rows leave the device little else to do
+ * than to wait for them. */
+enum { NORM_AHEAD = 4 };
+
 DEVICE float squares_of_row(const norm_args &a, const float *row, int first, int step)
 {
     float sum = 0.0f;
-    for (int q = first; 4 * q < a.dim; q += step) {
-        const quad_f32 x = load_quad(row, q, a.dim, a.is_wide);
-        for (int i = 0; i < 4; i++)
-            sum += x.v[i] * x.v[i];
+    for (int from = first; 4 * from < a.dim; from += NORM_AHEAD * step) {
+        quad_f32 x[NORM_AHEAD];
+#pragma unroll
+        for (int i = 0; i < NORM_AHEAD; i++)
+            if (4 * (from + i * step) < a.dim)
+                x[i] = load_quad(row, from + i * step, a.dim, a.is_wide);
+#pragma unroll
+        for (int i = 0; i < NORM_AHEAD; i++)
+            if (4 * (from + i * step) < a.dim)
+                for (int e = 0; e < 4; e++)
+                    sum += x[i].v[e] * x[i].v[e];
     }
     return sum;
 }
@@ -96,14 +107,24 @@ DEVICE void scale_row(const norm_args &a, const float *row, int i_out, float sum
 {
     const float inverse = 1.0f / sqrtf(sum / (float)a.dim + a.eps);
     const int64_t at = (int64_t)i_out * a.dim;
-    for (int q = first; 4 * q < a.dim; q += step) {
-        quad_f32 y = load_quad(row, q, a.dim, a.is_wide);
-        const quad_f32 w = load_quad(a.w, q, a.dim, a.is_wide);
-        for (int i = 0; i < 4; i++)
-            y.v[i] = y.v[i] * inverse * w.v[i];
-        store_quad_bf16(a.y + at, q, a.dim, a.is_wide, y);
-        if (a.y32)
-            store_quad(a.y32 + at, q, a.dim, a.is_wide, y);
+    for (int from = first; 4 * from < a.dim; from += NORM_AHEAD * step) {
+        quad_f32 y[NORM_AHEAD];
+        quad_f32 w[NORM_AHEAD];
+#pragma unroll
+        for (int i = 0; i < NORM_AHEAD; i++)
+            if (4 * (from + i * step) < a.dim) {
+                y[i] = load_quad(row, from + i * step, a.dim, a.is_wide);
+                w[i] = load_quad(a.w, from + i * step, a.dim, a.is_wide);
+            }
+#pragma unroll
+        for (int i = 0; i < NORM_AHEAD; i++)
+            if (4 * (from + i * step) < a.dim) {
+                for (int e = 0; e < 4; e++)
+                    y[i].v[e] = y[i].v[e] * inverse * w[i].v[e];
+                store_quad_bf16(a.y + at, from + i * step, a.dim, a.is_wide, y[i]);
+                if (a.y32)
+                    store_quad(a.y32 + at, from + i * step, a.dim, a.is_wide, y[i]);
+            }
     }
 }
 

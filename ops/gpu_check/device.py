@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 
 TOOLKIT_MIN = (12, 4)
+TOOLKITS = {100: (12, 8), 103: (12, 9), 120: (12, 8), 121: (12, 9)}
+CMAKE_MIN = (3, 22)
 CAPABILITY_MIN = 80
 ATTRIBUTE_MAJOR, ATTRIBUTE_MINOR = 75, 76  # CUdevice_attribute
 
@@ -76,8 +78,14 @@ def cache_folder():
     return Path(os.environ.get("SHEAF_CACHE") or Path.home() / ".cache/sheaf")
 
 
-def find_toolkit():
-    """The folder of a toolkit that is there already, or None."""
+def toolkit_min(capability):
+    """The first toolkit that has code for such a GPU."""
+    return TOOLKITS.get(capability, TOOLKIT_MIN if capability < 100 else (13, 0))
+
+
+def find_toolkit(gpu):
+    """The folder of a toolkit that is there already and fits the GPU and its driver, or None.
+    A driver runs what any toolkit of its major version built."""
     places = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", cache_folder() / "cuda"]
     on_path = shutil.which("nvcc")
     if on_path:
@@ -85,9 +93,14 @@ def find_toolkit():
     for place in filter(None, places):
         root = Path(place)
         version = nvcc_version(root / "bin/nvcc")
-        if version and version >= TOOLKIT_MIN and has_cublas(root):
+        if version and is_fit(version, gpu) and has_cublas(root):
             return root, ".".join(map(str, version))
     return None
+
+
+def is_fit(version, gpu):
+    return version >= toolkit_min(gpu["capability"]) and \
+        version[0] <= int(gpu["driver_cuda"].split(".")[0])
 
 
 def has_cublas(root):
@@ -103,11 +116,19 @@ def find_sanitizer(toolkit):
     return shutil.which("compute-sanitizer")
 
 
+def cmake_version():
+    text = subprocess.run(["cmake", "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"version (\d+)\.(\d+)", text.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
 def missing_packages():
     """What the build needs and this machine lacks, as Debian calls it."""
     programs = {"cmake": "cmake", "ninja": "ninja-build", "cc": "build-essential",
                 "c++": "build-essential", "pkg-config": "pkg-config"}
     missing = {package for program, package in programs.items() if not shutil.which(program)}
+    if "cmake" not in missing and cmake_version() < CMAKE_MIN:
+        missing.add(f"cmake of {CMAKE_MIN[0]}.{CMAKE_MIN[1]} or newer")
     libraries = {"jansson": "libjansson-dev", "libpcre2-8": "libpcre2-dev",
                  "libxxhash": "libxxhash-dev", "libcrypto": "libssl-dev",
                  "cmocka": "libcmocka-dev"}

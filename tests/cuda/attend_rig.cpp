@@ -320,6 +320,13 @@ static attend_keys keys_of(const rig_plan &plan)
     return attend_keys_of(s);
 }
 
+static size_t shared_bytes_there()
+{
+    device_facts facts;
+    assert_true(device_use(0, &facts));
+    return facts.shared_bytes_max;
+}
+
 std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
 {
     rig r = original;
@@ -359,7 +366,7 @@ std::vector<uint16_t> rig_run(const rig &original, const rig_way &way)
     a.split_keys = keys.read;
     a.exact = way.exact;
     a.mixed = on_device(mixed);
-    a.shared_bytes_max = way.shared_bytes_max;
+    a.shared_bytes_max = std::min(way.shared_bytes_max, shared_bytes_there());
     a.n_processors = way.n_processors;
     a.scratch =
         way.scratch_bytes ? static_cast<float *>(device_alloc(way.scratch_bytes)) : nullptr;

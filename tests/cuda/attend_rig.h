@@ -48,7 +48,7 @@ struct rig_way {
     bool exact = true;
     int n_processors = 0;
     size_t scratch_bytes = 0;
-    size_t shared_bytes_max = 227 << 10;
+    size_t shared_bytes_max = 227 << 10; /* or what the device has, if that is less */
     /* Counts are rounded up as for a graph, with so many blocks and rows that are nothing. */
     int n_padding = 0;
 };

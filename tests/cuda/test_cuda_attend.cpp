@@ -269,11 +269,14 @@ static rig_way split_way(const rig &r, int block_rows)
     return way;
 }
 
+/* As attend() counts them: a device counts none. */
 static uint64_t launches_of(const rig &r, const rig_way &way, std::vector<uint16_t> *got)
 {
-    const uint64_t before = emu_count().launches;
+    device_counters counters = {};
+    count_into(&counters);
     *got = rig_run(r, way);
-    return emu_count().launches - before;
+    count_into(nullptr);
+    return counters.of[DEVICE_ATTEND].launches;
 }
 
 static void split_keys_are_softmax_attention(void **)
@@ -386,7 +389,7 @@ static void steps_of_like_size_are_one_launch(void **)
     }
     float scratch;
     a.exact = false;
-    a.n_attend_rows = 2;
+    a.n_attend_rows = a.n_blocks = 2;
     a.n_processors = 100;
     a.scratch = &scratch;
     a.scratch_bytes = 1 << 20;
@@ -397,10 +400,45 @@ static void steps_of_like_size_are_one_launch(void **)
         b.split_keys = (uint64_t)n_pages * 64;
         return attend_round(&b);
     };
-    assert_int_equal(split_of(17).n_parts, 3); /* of 8 pages each, as of 24 */
-    assert_int_equal(split_of(24).n_parts, 3);
+    assert_int_equal(split_of(24).n_parts, 3); /* of 8 pages each */
     assert_int_equal(split_of(25).n_parts, 4);
-    assert_int_equal(split_of(25).n_pages, split_of(32).n_pages);
+    assert_int_equal(split_of(257).n_parts, split_of(272).n_parts);
+    assert_int_equal(split_of(257).n_pages, split_of(272).n_pages);
+}
+
+/* An 8k prefix and what follows, for 86 pages each: 86 + 86 + 86 + 2 would take a third longer
+ * than four times 65. */
+static void runs_of_pages_are_even(void **)
+{
+    assert_int_equal(attend_run_pages(260, 0, 86, 32), 65);
+    assert_int_equal(attend_run_pages(258, 0, 86, 32), 86);
+    assert_int_equal(attend_run_pages(258, 0, 3, 32), 9);
+    assert_int_equal(attend_run_pages(258, 0, 3, 4), 65);
+    assert_int_equal(attend_run_pages(12, 0, 1, 32), INT32_MAX); /* 8 are worth a run */
+    assert_int_equal(attend_run_pages(13, 0, 1, 32), 7);
+    assert_int_equal(attend_run_pages(4096, 0, (uint64_t)1 << 40, 32), INT32_MAX);
+    for (int n_pages = 13; n_pages < 600; n_pages++)
+        for (int share : {1, 9, 20, 100}) {
+            const int pages = attend_run_pages(n_pages, 0, (uint64_t)share, 32);
+            if (pages == INT32_MAX)
+                continue;
+            const int n_runs = (n_pages + pages - 1) / pages;
+            assert_true(n_runs >= 2 && n_runs <= 32);
+            assert_true(pages * n_runs - n_pages < n_runs); /* none is a page too long */
+        }
+}
+
+/* 27 pages of its own for each warp: 72 + 72 + 72 + 44, and 44 + 27 are 71. */
+static void the_last_run_makes_room_for_pages_of_single_rows(void **)
+{
+    assert_int_equal(attend_run_pages(260, 27, 86, 32), 72);
+    assert_int_equal(attend_run_pages(260, 1000, 86, 32), 73); /* half a run at most */
+    for (int n_pages = 13; n_pages < 600; n_pages++)
+        for (int n_tail : {1, 10, 1000}) {
+            const int pages = attend_run_pages(n_pages, n_tail, 20, 32);
+            const int even = attend_run_pages(n_pages, 0, 20, 32);
+            assert_true(pages == INT32_MAX ? even == pages : pages < n_pages && pages >= even);
+        }
 }
 
 static void plain_keys_split_too(void **)
@@ -449,6 +487,8 @@ int main()
         cmocka_unit_test(no_order_of_threads_changes_a_bit),
         cmocka_unit_test(split_keys_are_softmax_attention),
         cmocka_unit_test(one_long_row_is_split_among_short_ones),
+        cmocka_unit_test(runs_of_pages_are_even),
+        cmocka_unit_test(the_last_run_makes_room_for_pages_of_single_rows),
         cmocka_unit_test(plain_keys_split_too),
         cmocka_unit_test(counts_that_are_rounded_up_change_no_bit),
         cmocka_unit_test(split_keys_are_softmax_attention_when_rounded_up),

@@ -323,6 +323,21 @@ KERNEL void copy_off_alignment(int32_t *x, bool has_bug)
     x[threadIdx.x] = numbers[THREADS - 1 - threadIdx.x];
 }
 
+struct alignas(16) four_numbers {
+    int32_t v[4];
+};
+
+/* Sixteen bytes from four bytes further on. */
+KERNEL void wide_read_off_alignment(int32_t *x, bool has_bug)
+{
+    SHARED(four_numbers, quads, THREADS);
+    const int32_t i = (int32_t)threadIdx.x;
+    const int32_t off = has_bug && i >= 4 && i % 4 == 0;
+    quads[i] = *(const four_numbers *)(x + THREADS - 4 - i / 4 * 4 + off);
+    sync_block();
+    x[i] = quads[i].v[3 - i % 4 - off];
+}
+
 KERNEL void matrix_from_elsewhere(int32_t *x, bool has_bug)
 {
     DYNAMIC_SHARED(int32_t, numbers);
@@ -518,7 +533,7 @@ static bool waits_before_it_writes_again(bool has_bug)
 /* ------------------------------------------------------------------ each in a process */
 
 /* Who finds it: everybody, only the build that looks for races, only the address sanitizer. */
-enum finder { ALL, RACE, ASAN };
+enum finder { ALL, RACE, ASAN, ASAN_OR_RACE };
 
 struct planted {
     reversing_kernel *kernel;
@@ -571,7 +586,8 @@ static void is_found(void **state)
     const int good = status_of(p, false, text, sizeof(text));
     if (good != 0)
         fail_msg("without the bug: status %d, %s", good, text);
-    if ((p->finder == ASAN && !HAS_ASAN) || (p->finder == RACE && !HAS_RACE))
+    if ((p->finder == ASAN && !HAS_ASAN) || (p->finder == RACE && !HAS_RACE) ||
+        (p->finder == ASAN_OR_RACE && !HAS_ASAN && !HAS_RACE))
         skip();
     const int bad = status_of(p, true, text, sizeof(text));
     const char *words = p->words;
@@ -626,6 +642,8 @@ int main()
     PLANTED_HOST(kernel_reads_device_memory, RACE, nullptr, nullptr,
                  "not memory of the device");
     PLANTED(copy_off_alignment, ALL, "not both 16-byte aligned", nullptr, nullptr);
+    PLANTED(wide_read_off_alignment, ASAN_OR_RACE, nullptr, "misaligned address",
+            "not aligned to as many");
     PLANTED(matrix_from_elsewhere, ALL, "not shared memory of the block", nullptr, nullptr);
     PLANTED(barrier_for_some, ALL, "divergent", nullptr, race);
     PLANTED(two_barriers, ALL, "divergent", nullptr, nullptr);

@@ -291,14 +291,27 @@ static const race_hooks hooks = {begin_launch, note_access, note_fence};
 
 /* ------------------------------------------------------------------ what the compiler calls */
 
+/* A device faults where this processor takes what lies across. */
+static void check_alignment(const void *p, size_t bytes, const void *pc)
+{
+    char here[128];
+    if ((uintptr_t)p % bytes == 0)
+        return;
+    tell_line(pc, here, sizeof(here));
+    emu_fail({}, "uses %zu bytes at %p at %s, which are not aligned to as many", bytes, p,
+             here);
+}
+
 #define HERE __builtin_return_address(0)
 #define ACCESSES(n)                                                                            \
     void __tsan_read##n(void *p)                                                               \
     {                                                                                          \
+        check_alignment(p, n, HERE);                                                           \
         note_access(p, n, ACCESS_READ, HERE);                                                  \
     }                                                                                          \
     void __tsan_write##n(void *p)                                                              \
     {                                                                                          \
+        check_alignment(p, n, HERE);                                                           \
         note_access(p, n, ACCESS_WRITE, HERE);                                                 \
     }                                                                                          \
     void __tsan_unaligned_read##n(void *p)                                                     \
