@@ -1,7 +1,8 @@
 /*
- * What kernels may use, and nothing else: this header is all that differs between nvcc and the
- * emulation (emu/). Written in a C-like subset of C++17; no templates but for small numbers and
- * element types, no cooperative groups, no lock-step without sync_warp().
+ * What kernels may use, and nothing else: what stands here means the same with nvcc
+ * (port_cuda.cuh) and on the emulation (emu/port_emu.h), and nothing but those differs. Written
+ * in a C-like subset of C++17; no templates but for small numbers and element types, no
+ * cooperative groups, no lock-step without sync_warp().
  *
  *     KERNEL void f(args)                 a kernel: __global__, private to its file; arguments
  *                                         by value. __launch_bounds__ may stand behind KERNEL.
@@ -71,119 +72,5 @@ struct bf16 {
 #else
 #include "emu/port_emu.h"
 #endif
-
-/* The host's files are built without contraction. */
-DEVICE float mul_rounded(float a, float b)
-{
-#ifdef __CUDA_ARCH__
-    return __fmul_rn(a, b);
-#else
-    return a * b;
-#endif
-}
-
-DEVICE float add_rounded(float a, float b)
-{
-#ifdef __CUDA_ARCH__
-    return __fadd_rn(a, b);
-#else
-    return a + b;
-#endif
-}
-
-DEVICE float fast_divide(float a, float b)
-{
-#ifdef __CUDA_ARCH__
-    return __fdividef(a, b);
-#else
-    return a / b;
-#endif
-}
-
-#ifndef __CUDACC__
-/* Subnormal floats would take the host's processor a hundred times as long. */
-DEVICE double double_of_bf16(uint32_t bits)
-{
-    if (bits & 0x7f80)
-        return (double)to_float(bf16{(uint16_t)bits});
-    const double magnitude = (double)(bits & 0x7f) * 0x1p-133;
-    return bits & 0x8000 ? -magnitude : magnitude;
-}
-#endif
-
-/* bfloat16 has no mode in which small numbers become zero. */
-DEVICE uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c)
-{
-#ifdef __CUDACC__
-    uint32_t d;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-    return d;
-#else
-    uint32_t d = 0;
-    for (int i = 0; i < 32; i += 16) {
-        const double x = double_of_bf16(a >> i & 0xffff);
-        const double y = double_of_bf16(b >> i & 0xffff);
-        const double z = double_of_bf16(c >> i & 0xffff);
-        d |= (uint32_t)to_bf16((float)(x * y + z)).bits << i;
-    }
-    return d;
-#endif
-}
-
-DEVICE uint32_t bytes_to_halves(uint32_t two)
-{
-#ifdef __CUDA_ARCH__
-    return __byte_perm(two, 0, 0x4140);
-#else
-    return (two & 0xff) | (two & 0xff00) << 8;
-#endif
-}
-
-/* The compiler branches around a copy in an `if`; a predicate costs less. */
-DEVICE void copy_async_16_if(bool is_wanted, void *shared, const void *global)
-{
-#ifdef __CUDA_ARCH__
-    asm volatile("{\n\t"
-                 ".reg .pred wanted;\n\t"
-                 "setp.ne.b32 wanted, %2, 0;\n\t"
-                 "@wanted cp.async.cg.shared.global [%0], [%1], 16;\n\t"
-                 "}" ::"r"(port_shared_address(shared)),
-                 "l"(__cvta_generic_to_global(global)), "r"((int)is_wanted)
-                 : "memory");
-#else
-    if (is_wanted)
-        copy_async_16(shared, global);
-#endif
-}
-
-DEVICE void copy_async_16_near_if(bool is_wanted, void *shared, const void *global)
-{
-#ifdef __CUDA_ARCH__
-    asm volatile("{\n\t"
-                 ".reg .pred wanted;\n\t"
-                 "setp.ne.b32 wanted, %2, 0;\n\t"
-                 "@wanted cp.async.ca.shared.global [%0], [%1], 16;\n\t"
-                 "}" ::"r"(port_shared_address(shared)),
-                 "l"(__cvta_generic_to_global(global)), "r"((int)is_wanted)
-                 : "memory");
-#else
-    if (is_wanted)
-        copy_async_16(shared, global);
-#endif
-}
-
-/* Without registers that have to be cleared. */
-DEVICE void mma_16816_first(float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-#ifdef __CUDA_ARCH__
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
-        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
-#else
-    d[0] = d[1] = d[2] = d[3] = 0.0f;
-    mma_16816(d, a, b);
-#endif
-}
 
 #endif
