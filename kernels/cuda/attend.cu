@@ -12,6 +12,11 @@
  *     17 .. 64, and large head dims       4      1      64   (head dim 256: 2 warps)
  *     more                                4      2     128
  *
+ * Where many blocks of one fragment stand beside larger ones, decode rows beside a prefill
+ * chunk, they have a launch of their own: in a large shape's thread blocks, of which a
+ * processor holds one or two, they would wait for each other. Each launch passes over the
+ * blocks of the other.
+ *
  * Pages are the key blocks: 32 keys, always cut at multiples of 32 positions, so that a span,
  * which is whole pages, begins and ends with a key block. For every page each warp computes
  * S = Q K^T for its rows, the new maximum, P = 2^(S - maximum) and O = O * fade + P V with O,
@@ -64,6 +69,9 @@ extern "C" {
 /* What the least of the architectures that are built for lets a thread block have. */
 static const size_t ATTEND_SHARED_BYTES_MIN = 99 << 10;
 
+/* Thread blocks of a large shape that a processor holds, about. */
+enum { ATTEND_LARGE_PER_PROCESSOR = 2 };
+
 /* A run of positions that is worth a thread block and its part of the merge. */
 enum { ATTEND_SPLIT_PAGES_MIN = 8 };
 
@@ -78,8 +86,8 @@ struct attend_choice {
 
 template <int HD, int WARPS, int STACK> static attend_choice attend_choice_of()
 {
-    return {WARPS, STACK, WARPS == 1 ? 8 : 2, attend_shape<HD, WARPS, STACK>::BYTES,
-            attend_tiles<HD, WARPS, STACK>};
+    return {WARPS, STACK, WARPS == 1 ? 8 : ATTEND_LARGE_PER_PROCESSOR,
+            attend_shape<HD, WARPS, STACK>::BYTES, attend_tiles<HD, WARPS, STACK>};
 }
 
 /* The smallest shape that takes all queries of a block; the largest that there is room for. */
@@ -109,18 +117,18 @@ template <class T> static void (*attend_plain_of(int head_dim))(attend_launch l)
     }
 }
 
-static attend_choice attend_choose_kernel(const attend_args &a)
+static attend_choice attend_choose_kernel(const attend_args &a, int n_queries)
 {
     if (a.kv.type == KV_F32)
         return {1, 0, 16, 0, attend_plain_of<float>(a.head_dim)};
     const size_t room = a.shared_bytes_max > 0 ? a.shared_bytes_max : ATTEND_SHARED_BYTES_MIN;
     switch (a.head_dim) {
-    case 16: return attend_choose<16>(a.block_queries_max, room);
-    case 32: return attend_choose<32>(a.block_queries_max, room);
-    case 64: return attend_choose<64>(a.block_queries_max, room);
-    case 96: return attend_choose<96>(a.block_queries_max, room);
-    case 128: return attend_choose<128>(a.block_queries_max, room);
-    case 256: return attend_choose<256>(a.block_queries_max, room);
+    case 16: return attend_choose<16>(n_queries, room);
+    case 32: return attend_choose<32>(n_queries, room);
+    case 64: return attend_choose<64>(n_queries, room);
+    case 96: return attend_choose<96>(n_queries, room);
+    case 128: return attend_choose<128>(n_queries, room);
+    case 256: return attend_choose<256>(n_queries, room);
     default: return {1, 0, 16, 0, attend_plain_of<bf16>(a.head_dim)};
     }
 }
@@ -175,29 +183,55 @@ static int attend_warp_queries(int heads, int rows)
     return heads <= rows ? rows - rows % heads : rows;
 }
 
-static attend_launch attend_open_launch(const attend_args &a, const attend_choice &c)
+/* For the blocks of so many queries. */
+static attend_launch attend_open_launch(const attend_args &a, const attend_choice &c,
+                                        int queries_min, int queries_max, int split_pages)
 {
     attend_launch l;
     l.a = a;
     l.heads = a.n_heads / a.n_kv_heads;
     l.warp_queries = c.stack > 0 ? attend_warp_queries(l.heads, ROWS * c.stack) : 1;
     l.tile_queries = l.warp_queries * c.warps;
-    l.n_tiles = (a.block_queries_max + l.tile_queries - 1) / l.tile_queries;
-    l.split_pages = attend_split_pages(a, c.per_processor);
+    l.n_tiles = (queries_max + l.tile_queries - 1) / l.tile_queries;
+    l.block_queries_min = queries_min;
+    l.block_queries_max = queries_max;
+    l.split_pages = split_pages;
     l.scale_log2 = a.scale * 1.44269504f;
-    l.partial = l.split_pages < INT32_MAX ? a.scratch : nullptr;
+    l.partial = split_pages < INT32_MAX ? a.scratch : nullptr;
     return l;
 }
 
+static void attend_run(stream_t s, const attend_choice &c, const attend_launch &l, int n_splits)
+{
+    const dim3 grid((unsigned)(l.a.n_blocks * l.n_tiles), (unsigned)l.a.n_kv_heads,
+                    (unsigned)n_splits);
+    LAUNCH(c.kernel, grid, dim3((unsigned)(32 * c.warps)), c.shared_bytes, s, l);
+}
+
+/* Are blocks of one fragment worth a launch, beside larger ones? They are if there may be more
+ * than a large shape has room for at once. How many there are at most follows from how far the
+ * queries fall short of as many full blocks; bits do not depend on it. */
+static bool attend_has_many_small(const attend_args &a, const attend_choice &large)
+{
+    const int heads = a.n_heads / a.n_kv_heads;
+    if (large.warps == 1 || heads > ROWS)
+        return false;
+    const int64_t n_queries = (int64_t)a.n_attend_rows * heads;
+    const int64_t lacking = (int64_t)a.n_blocks * a.block_queries_max - n_queries;
+    const int64_t n_lacking = lacking / (a.block_queries_max - ROWS);
+    const int64_t n_small_max = n_lacking < a.n_blocks ? n_lacking : a.n_blocks - 1;
+    return n_small_max * a.n_kv_heads > (int64_t)a.n_processors * large.per_processor;
+}
+
 /* Keys and values of all blocks' spans, queries in and answers out; splits go out and in. */
-static void attend_count(const attend_args &a, int n_splits)
+static void attend_count(const attend_args &a, int n_launches, int n_splits)
 {
     const uint64_t element_bytes = a.kv.type == KV_F32 ? 4 : 2;
     const uint64_t kv_width = (uint64_t)a.n_kv_heads * (uint64_t)a.head_dim;
     const uint64_t width = (uint64_t)a.n_heads * (uint64_t)a.head_dim;
     const uint64_t row_bytes = (uint64_t)a.n_attend_rows * width * sizeof(bf16);
     const uint64_t split_bytes = n_splits > 1 ? (uint64_t)n_splits * attend_split_bytes(a) : 0;
-    count_op(DEVICE_ATTEND, n_splits > 1 ? 2 : 1,
+    count_op(DEVICE_ATTEND, (uint64_t)n_launches,
              a.keys_read * 2 * kv_width * element_bytes + row_bytes + split_bytes,
              row_bytes + split_bytes, a.row_keys * 4 * width);
 }
@@ -208,16 +242,21 @@ void attend(stream_t s, const attend_args &a)
     ASSERT(a.n_heads % a.n_kv_heads == 0 && a.head_dim == a.kv.head_dim);
     if (a.n_blocks == 0)
         return;
-    const attend_choice c = attend_choose_kernel(a);
-    const attend_launch l = attend_open_launch(a, c);
-    const int n_splits = l.partial ? (a.n_pages_max + l.split_pages - 1) / l.split_pages : 1;
-    const dim3 grid((unsigned)(a.n_blocks * l.n_tiles), (unsigned)a.n_kv_heads,
-                    (unsigned)n_splits);
-    LAUNCH(c.kernel, grid, dim3((unsigned)(32 * c.warps)), c.shared_bytes, s, l);
+    const attend_choice c = attend_choose_kernel(a, a.block_queries_max);
+    const bool has_small = attend_has_many_small(a, c);
+    const int pages = attend_split_pages(a, c.per_processor);
+    const attend_launch l =
+        attend_open_launch(a, c, has_small ? ROWS + 1 : 0, a.block_queries_max, pages);
+    const int n_splits = l.partial ? (a.n_pages_max + pages - 1) / pages : 1;
+    attend_run(s, c, l, n_splits);
+    if (has_small) {
+        const attend_choice small = attend_choose_kernel(a, ROWS);
+        attend_run(s, small, attend_open_launch(a, small, 0, ROWS, pages), n_splits);
+    }
     if (l.partial)
         LAUNCH(attend_merge, dim3((unsigned)a.n_attend_rows, (unsigned)a.n_heads), dim3(32), 0,
                s, l, n_splits);
-    attend_count(a, n_splits);
+    attend_count(a, 1 + has_small + (l.partial != nullptr), n_splits);
 }
 
 int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_bytes_max)
@@ -227,9 +266,8 @@ int attend_block_rows(int n_heads, int n_kv_heads, int head_dim, size_t shared_b
     a.n_kv_heads = n_kv_heads;
     a.head_dim = head_dim;
     a.kv.type = KV_BF16;
-    a.block_queries_max = INT32_MAX;
     a.shared_bytes_max = shared_bytes_max;
-    const attend_choice c = attend_choose_kernel(a);
+    const attend_choice c = attend_choose_kernel(a, INT32_MAX);
     const int heads = n_heads / n_kv_heads;
     const int rows =
         c.stack > 0 ? c.warps * attend_warp_queries(heads, ROWS * c.stack) / heads : 1;

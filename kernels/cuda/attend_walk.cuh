@@ -17,7 +17,8 @@ struct attend_launch {
     int heads;        /* query heads of a KV head */
     int warp_queries; /* of a tile, that a warp takes: whole rows if they fit */
     int tile_queries;
-    int n_tiles;      /* of a block at most */
+    int n_tiles;                              /* of a block at most */
+    int block_queries_min, block_queries_max; /* of the blocks that this launch is for */
     int split_pages;  /* positions' pages that a thread block goes over; all: INT32_MAX */
     float scale_log2; /* scores in powers of two */
     float *partial;   /* attend_merge.cuh; NULL: not split */
@@ -35,11 +36,14 @@ struct attend_tile {
 DEVICE bool attend_tile_open(const attend_launch &l, attend_tile *t)
 {
     const device_block block = l.a.blocks[blockIdx.x / (unsigned)l.n_tiles];
+    const int block_queries = block.n_rows * l.heads;
+    if (block_queries < l.block_queries_min || block_queries > l.block_queries_max)
+        return false;
     t->first_row = block.first_row;
     t->first_span = block.first_span;
     t->n_spans = block.n_spans;
     t->first_query = (int)(blockIdx.x % (unsigned)l.n_tiles) * l.tile_queries;
-    t->n_queries = block.n_rows * l.heads - t->first_query;
+    t->n_queries = block_queries - t->first_query;
     if (t->n_queries > l.tile_queries)
         t->n_queries = l.tile_queries;
     t->kv_head = (int)blockIdx.y;
