@@ -35,7 +35,9 @@
  *
  * Shared memory: rows of HD bfloat16 and 16 bytes, which keeps load_matrix free of bank
  * conflicts. Keys and values of WARPS pages, then the queries, where the answers pass too.
- * HD 128: 21 KiB a tile of 16 rows, 85 KiB of 64, 102 KiB of 128.
+ * HD 128: 21 KiB a tile of 16 rows, 85 KiB of 64, 102 KiB of 128. A processor of 228 KiB
+ * holds two thread blocks of the largest, others one; registers do for two of any shape, even
+ * at 255 of a thread.
  *
  * Masks are by position and only where a fragment needs one. Slots that no row sees are zeros
  * in shared memory, whatever the pool holds there. Values that are no numbers, but that some
