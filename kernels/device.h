@@ -88,7 +88,8 @@ struct device_model {
 
 struct device_options {
     size_t ordinal; /* which device of the machine */
-    /* Of the KV pool: as many of n_pages as there is memory for, but n_pages_min at least. */
+    /* Of the KV pool: as many of n_pages as there is memory for, but n_pages_min at least;
+     * KV_PAGES_MAX at most. */
     size_t n_pages, n_pages_min;
     enum kv_type kv_type; /* KV_F32 or KV_BF16 */
     /* Of a step. */

@@ -291,6 +291,17 @@ static int choose_sizes(struct bench *b, const struct cli *cli, struct err *e)
     return b->prompt ? 0 : ERR_SET(e, ERR_NOMEM, "no memory for a prompt");
 }
 
+static int refuse_device(const struct engine *eng, struct err *e)
+{
+    const char *device = engine_plan(eng).device;
+    if (!device)
+        return 0;
+    return ERR_SET(e, ERR_CONFIG,
+                   "the peaks of this roofline are the CPU's, and %s computes; ops/gpu-check "
+                   "holds a device against its own, or take --device cpu",
+                   device);
+}
+
 int bench_roofline(struct cli *cli, struct err *e)
 {
     struct bench b = {0};
@@ -305,6 +316,7 @@ int bench_roofline(struct cli *cli, struct err *e)
     options.speculation = SPECULATION_OFF;
     TRY_OUT(rc, setup_open_model(&cli->settings, &m, e));
     TRY_OUT(rc, engine_open(m, &options, &b.engine, e));
+    TRY_OUT(rc, refuse_device(b.engine, e));
     b.model = m;
     b.kv_type = options.kv_type;
     b.counts = roofline_count(m, options.activations == ACT_INT8);

@@ -5,6 +5,8 @@
  * chunks alone. Decode: n sequences of that prompt length, from the step in which all have
  * their first token. Operations are those of the weight products, 2 for each weight a row
  * meets; attention is not counted, so the ratios are what is left to gain, not more.
+ *
+ * A device's speed has no ratio: the peaks are the CPU's. ops/gpu-check measures both.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -36,7 +38,7 @@ struct bench {
 struct figure {
     size_t sequences; /* 0: prefill */
     double tok_s;
-    double peak_ratio;
+    double peak_ratio;      /* with a device these two are 0 */
     double bandwidth_ratio; /* 0 for prefill */
 };
 
@@ -120,15 +122,27 @@ static int time_decode(struct bench *b, size_t n, double *seconds, size_t *token
     return drain(b, e);
 }
 
-static int measure(struct bench *b, size_t n, struct figure *out, struct err *e)
+static bool is_on_device(const struct bench *b)
+{
+    return engine_plan(b->engine).device != NULL;
+}
+
+static int read_peaks(const struct bench *b, double *peak, double *read, struct err *e)
 {
     const size_t threads = engine_plan(b->engine).n_threads;
+    if (is_on_device(b))
+        return 0;
+    TRY(peak_int8(engine_kernels(b->engine)->isa, threads, peak, e));
+    return peak_read(threads, read, e);
+}
+
+static int measure(struct bench *b, size_t n, struct figure *out, struct err *e)
+{
     double tok_s[REPEATS], peaks[REPEATS], reads[REPEATS];
     for (int i = 0; i < REPEATS; i++) {
         double seconds;
         size_t tokens = b->n_prompt;
-        TRY(peak_int8(engine_kernels(b->engine)->isa, threads, &peaks[i], e));
-        TRY(peak_read(threads, &reads[i], e));
+        TRY(read_peaks(b, &peaks[i], &reads[i], e));
         if (n == 0)
             TRY(time_prefill(b, &seconds, e));
         else
@@ -137,22 +151,25 @@ static int measure(struct bench *b, size_t n, struct figure *out, struct err *e)
     }
     const double weights = b->layer_weights + (n == 0 ? 0 : b->head_weights);
     const double speed = median_of(tok_s, REPEATS).value;
-    *out = (struct figure){.sequences = n,
-                           .tok_s = speed,
-                           .peak_ratio = 2 * weights * speed / median_of(peaks, REPEATS).value};
+    *out = (struct figure){.sequences = n, .tok_s = speed};
+    if (is_on_device(b))
+        return 0;
+    out->peak_ratio = 2 * weights * speed / median_of(peaks, REPEATS).value;
     if (n > 0)
         out->bandwidth_ratio =
             b->read_bytes * speed / (double)n / median_of(reads, REPEATS).value;
     return 0;
 }
 
-static json_t *figure_json(const struct figure *f)
+static json_t *figure_json(const struct bench *b, const struct figure *f)
 {
-    json_t *o = json_pack("{s:f, s:f}", "tok_s", f->tok_s, "peak_ratio", f->peak_ratio);
-    if (o && f->sequences > 0) {
+    json_t *o = json_pack("{s:f}", "tok_s", f->tok_s);
+    if (!is_on_device(b))
+        json_object_set_new(o, "peak_ratio", json_real(f->peak_ratio));
+    if (f->sequences > 0)
         json_object_set_new(o, "sequences", json_integer((json_int_t)f->sequences));
+    if (f->sequences > 0 && !is_on_device(b))
         json_object_set_new(o, "bandwidth_ratio", json_real(f->bandwidth_ratio));
-    }
     return o;
 }
 
@@ -161,16 +178,25 @@ static void print_json(const struct bench *b, const struct figure *prefill,
 {
     json_t *rows = json_array();
     for (size_t i = 0; i < DECODE_SIZES; i++)
-        json_array_append_new(rows, figure_json(&decode[i]));
+        json_array_append_new(rows, figure_json(b, &decode[i]));
     json_t *root =
         json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "model", b->model->name, "quant",
                   b->model->quant, "kernels", engine_plan(b->engine).kernels, "threads",
                   (json_int_t)engine_plan(b->engine).n_threads, "prompt_tokens",
                   (json_int_t)b->n_prompt, "answer_tokens", (json_int_t)b->n_answer, "prefill",
-                  figure_json(prefill), "decode", rows);
+                  figure_json(b, prefill), "decode", rows);
     json_dumpf(root, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(root);
+}
+
+static void print_ratios(const struct bench *b, const struct figure *f)
+{
+    if (!is_on_device(b))
+        printf("   %.2f of the int8 peak", f->peak_ratio);
+    if (!is_on_device(b) && f->sequences > 0)
+        printf(", %.2f of the read bandwidth", f->bandwidth_ratio);
+    putchar('\n');
 }
 
 static void print_text(const struct bench *b, const struct figure *prefill,
@@ -180,13 +206,12 @@ static void print_text(const struct bench *b, const struct figure *prefill,
            "%d\n",
            b->model->name, b->model->quant, engine_plan(b->engine).kernels,
            engine_plan(b->engine).n_threads, b->n_prompt, b->n_answer, REPEATS);
-    printf("prefill                %8.1f tok/s   %.2f of the int8 peak\n", prefill->tok_s,
-           prefill->peak_ratio);
-    for (size_t i = 0; i < DECODE_SIZES; i++)
-        printf("decode, %2zu sequences   %8.1f tok/s   %.2f of the int8 peak, %.2f of the read "
-               "bandwidth\n",
-               decode[i].sequences, decode[i].tok_s, decode[i].peak_ratio,
-               decode[i].bandwidth_ratio);
+    printf("prefill                %8.1f tok/s", prefill->tok_s);
+    print_ratios(b, prefill);
+    for (size_t i = 0; i < DECODE_SIZES; i++) {
+        printf("decode, %2zu sequences   %8.1f tok/s", decode[i].sequences, decode[i].tok_s);
+        print_ratios(b, &decode[i]);
+    }
 }
 
 static int measure_and_print(struct bench *b, const struct cli *cli, struct err *e)
@@ -269,7 +294,9 @@ const struct command cmd_bench = {
     .text =
         "engine: tokens a second of prefill and of decoding 1, 8 and 32 sequences, as "
         "ratios to\n"
-        "the byte-product peak and the read bandwidth measured in the same process.\n\n"
+        "the byte-product peak and the read bandwidth measured in the same process; of a "
+        "device\n"
+        "without ratios, which ops/gpu-check has.\n\n"
         "kernels: products and attention beside their instruction's peak and the read\n"
         "bandwidth; only those with WORD in their name. Medians of --repeats.\n\n"
         "roofline: prefill of 2,000 tokens, and 1, 8 and 32 sequences that decode on a prefix\n"

@@ -121,18 +121,7 @@ const struct command cmd_run = {
         "  sheaf run -i jobs.jsonl --documents handbook/\n"
         "  generate-jobs | sheaf run -i - -o - --db night.db > answers.jsonl",
     .takes = CLI_INPUT | CLI_OUTPUT,
-    .settings = "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
-                "kv.mb kv.type activations device device.ordinal device.exact device.graphs "
-                "device.ahead device.weights "
-                "max_tokens seed strict run_id drain.timeout_s "
-                "deadline_s watchdog.timeout_s "
-                "documents documents.mb "
-                "kv.disk kv.disk_mb kv.disk.min_tokens "
-                "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.mb "
-                "prefix_cache.evict "
-                "shared_attention speculation speculation.heads speculation.model "
-                "grouping group.open group.max_wait_s window.jobs "
-                "window.tokens window.mb",
+    .settings = SETUP_SETTINGS,
     .args_max = 1,
     .run = run,
 };

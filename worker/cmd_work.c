@@ -138,19 +138,9 @@ const struct command cmd_work = {
         "  sheaf work -b localhost:9092 --db night.db\n"
         "  sheaf work -b localhost:9092 --db night.db --exit-when-empty",
     .takes = CLI_KAFKA | CLI_EXIT_EMPTY,
-    .settings = "model db chat_template threads batch step_tokens prefill.chunk_tokens context "
-                "kv.mb kv.type activations device device.ordinal device.exact device.graphs "
-                "device.ahead device.weights "
-                "max_tokens seed strict run_id brokers group delivery topic "
-                "results_topic dead_letters dlq.headers documents documents_topic documents.mb "
-                "documents.wait_s inflight.jobs "
-                "inflight.mb drain.timeout_s deadline_s watchdog.timeout_s "
-                "kv.disk kv.disk_mb kv.disk.min_tokens "
-                "chunked_prefill prefix_cache prefix_cache.min_tokens prefix_cache.mb "
-                "prefix_cache.evict "
-                "shared_attention speculation speculation.heads speculation.model "
-                "grouping group.open group.max_wait_s window.jobs "
-                "window.tokens window.mb",
+    .settings =
+        SETUP_SETTINGS " brokers group delivery topic results_topic dead_letters dlq.headers "
+                       "documents_topic documents.wait_s inflight.jobs inflight.mb",
     .args_max = 0,
     .run = run,
 };

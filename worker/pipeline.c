@@ -262,6 +262,17 @@ static bool is_idle(struct pipeline *p)
            p->alone.n == 0 && p->engine_retry.n == 0 && queue_is_drained(p->admitted);
 }
 
+/* It fails with a device only. Which job it was nobody knows: all that the engine has are
+ * suspects of the next start, as after a crash. */
+static int strike(struct pipeline *p, int rc)
+{
+    char names[1024];
+    running_mark_crashed(p->o->running, RUNNING_ENGINE);
+    running_describe(p->o->running, names, sizeof names);
+    log_error("a step of the engine failed; this worker ends. In the engine: %s", names);
+    return rc;
+}
+
 static int step(struct pipeline *p, bool *worked, struct err *e)
 {
     in_work_expire(&p->in_work, p->o->engine, clock_wall_us());
@@ -269,7 +280,7 @@ static int step(struct pipeline *p, bool *worked, struct err *e)
     in_work_fault(&p->in_work);
     const int rc = engine_step(p->o->engine, worked, e);
     watchdog_leave(p->watchdog);
-    return rc;
+    return rc == 0 ? 0 : strike(p, rc);
 }
 
 static int engine_loop(struct pipeline *p, struct err *e)

@@ -112,8 +112,9 @@ void running_close(struct running *r)
     if (!r)
         return;
     if (r->header) {
+        if (atomic_load(&r->header->mark) == 0)
+            unlink(r->path);
         munmap(r->header, r->bytes);
-        unlink(r->path);
     }
     free(r->path);
     free(r);

@@ -12,6 +12,9 @@
  * dies; power that fails may leave an older state, which names jobs that were done: they are
  * looked at with suspicion once and found answered.
  *
+ * A worker whose device has failed ends in order, and leaves the file all the same: its mark is
+ * set.
+ *
  * The process that owns the database owns the file.
  */
 #ifndef SHEAF_RUNNING_H
@@ -31,7 +34,7 @@ struct running;
 /* Makes the file anew, mode 0600, with n_engine slots for the engine; takes its disk space now,
  * for a full disk would kill the process later. */
 int running_open(const char *db_path, size_t n_engine, struct running **out, struct err *e);
-/* An orderly end: removes the file. Accepts NULL. */
+/* An orderly end: removes the file, but for one that is marked. Accepts NULL. */
 void running_close(struct running *r);
 
 /* Names a job; slot is a hand, or RUNNING_ENGINE + the job's number in the engine. A slot is
@@ -39,8 +42,8 @@ void running_close(struct running *r);
 void running_put(struct running *r, size_t slot, const struct job_source *source,
                  const char *payload_sha256);
 void running_clear(struct running *r, size_t slot);
-/* The process is about to end by its own fault, while this hand was at work. The first mark
- * stays. Thread: any, also in a signal handler. */
+/* The process is about to end by its own fault or its device's, while this hand was at work.
+ * The first mark stays. Thread: any, also in a signal handler. */
 void running_mark_crashed(struct running *r, enum running_hand hand);
 /* "jobs-0-17, jobs-0-19 and 3 more": what the engine has, for the log. */
 void running_describe(struct running *r, char *out, size_t capacity);

@@ -28,6 +28,17 @@ int setup_parse_line(const struct settings *s, const char *path, const struct fi
 int setup_open_documents(const struct settings *s, const struct kafka_options *kafka,
                          struct documents **out, struct err *e);
 
+/* That every command takes which answers jobs with what is opened here. */
+#define SETUP_SETTINGS                                                                         \
+    "model db chat_template threads batch step_tokens prefill.chunk_tokens context kv.mb "     \
+    "kv.type activations device device.ordinal device.exact device.graphs device.ahead "       \
+    "device.weights max_tokens seed strict run_id "                                            \
+    "drain.timeout_s deadline_s watchdog.timeout_s documents documents.mb kv.disk "            \
+    "kv.disk_mb kv.disk.min_tokens chunked_prefill prefix_cache prefix_cache.min_tokens "      \
+    "prefix_cache.mb prefix_cache.evict shared_attention speculation speculation.heads "       \
+    "speculation.model grouping group.open group.max_wait_s window.jobs window.tokens "        \
+    "window.mb"
+
 /* A model with its engine and a database, ready for a pipeline. */
 struct setup {
     struct model *model;

@@ -145,8 +145,8 @@ struct suspicion suspects_judge(const struct suspects *s, const struct job_sourc
 void suspects_refuse(struct job *job, const struct suspicion *suspicion)
 {
     job_fail(job, 500, "poison_crash", "",
-             "the worker crashed %lld times while it worked on this job, and was killed %lld "
-             "times; the job is not tried again",
+             "the worker or its device crashed %lld times while it worked on this job, and it "
+             "was killed %lld times; the job is not tried again",
              (long long)suspicion->strikes, (long long)suspicion->deaths);
     job->attempts = suspicion->strikes + suspicion->deaths - 1; /* but for the last */
 }

@@ -2,8 +2,9 @@
  * Jobs that may be what crashes this worker: those it had in its hands when it ended before,
  * without saying so.
  *
- * A strike: the worker crashed or hung by itself while the hand that had the job was at work. A
- * death: the worker vanished (kill -9, out of memory, power), or crashed in another hand. With
+ * A strike: the worker crashed or hung by itself while the hand that had the job was at work,
+ * or its device failed while the job was in the engine. A death: the worker vanished (kill -9,
+ * out of memory, power), or crashed in another hand. With
  * SUSPECT_STRIKES or SUSPECT_DEATHS a job runs alone, so that it takes nothing else down; with
  * POISON_STRIKES or POISON_DEATHS it is answered with the error poison_crash and is not
  * computed.

@@ -9,6 +9,7 @@
 #include "device_int.cuh"
 
 extern "C" {
+#include "base/check.h"
 #include "base/limits.h"
 }
 
@@ -201,6 +202,7 @@ int device_plan_memory(const device_options *o, const device_model *m, const dev
                        int n_processors, memory_plan *out, struct err *e)
 {
     memory_plan p = {};
+    ASSERT(o->n_pages <= KV_PAGES_MAX && o->n_pages_min <= o->n_pages);
     plan_weights(o, m, &p);
     plan_head_weights(m, &p);
     plan_activations(o, m, n_processors, &p);

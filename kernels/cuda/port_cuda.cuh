@@ -237,6 +237,34 @@ DEVICE float rsqrt_of(float x)
     return rsqrtf(x);
 }
 
+DEVICE float mul_rounded(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+
+DEVICE float add_rounded(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+
+DEVICE float fast_divide(float a, float b)
+{
+    return __fdividef(a, b);
+}
+
+/* bfloat16 has no mode in which small numbers become zero. */
+DEVICE uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
+DEVICE uint32_t bytes_to_halves(uint32_t two)
+{
+    return __byte_perm(two, 0, 0x4140);
+}
+
 /* ------------------------------------------------------------------ threads together */
 
 enum : unsigned { PORT_ALL_LANES = 0xffffffffu };
@@ -301,6 +329,26 @@ DEVICE void copy_async_16(void *shared, const void *global)
                  : "memory");
 }
 
+/* The compiler branches around a copy in an `if`; a predicate costs less. */
+#define PORT_COPY_16_IF(way, is_wanted, shared, global)                                        \
+    asm volatile("{\n\t"                                                                       \
+                 ".reg .pred wanted;\n\t"                                                      \
+                 "setp.ne.b32 wanted, %2, 0;\n\t"                                              \
+                 "@wanted cp.async." way " [%0], [%1], 16;\n\t"                                \
+                 "}" ::"r"(port_shared_address(shared)),                                       \
+                 "l"(__cvta_generic_to_global(global)), "r"((int)(is_wanted))                  \
+                 : "memory")
+
+DEVICE void copy_async_16_if(bool is_wanted, void *shared, const void *global)
+{
+    PORT_COPY_16_IF("cg.shared.global", is_wanted, shared, global);
+}
+
+DEVICE void copy_async_16_near_if(bool is_wanted, void *shared, const void *global)
+{
+    PORT_COPY_16_IF("ca.shared.global.L2::256B", is_wanted, shared, global);
+}
+
 DEVICE void copy_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -333,6 +381,15 @@ DEVICE void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2])
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Without registers that have to be cleared. */
+DEVICE void mma_16816_first(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
 }
 
 #endif

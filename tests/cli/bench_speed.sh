@@ -68,6 +68,25 @@ run sheaf bench roofline --model "$tiny" --prompt-tokens 500 --answer-tokens 100
 code_is 65
 err_has 'prompt-tokens'
 
+# The emulated device stands for any: it is beside the program when C++ was there to build it.
+if [ -e "$(dirname -- "$SHEAF")/sheaf-cuda-emu.so" ]; then
+    it 'holds no device against the peaks of the CPU'
+    run sheaf bench engine --model "$tiny" --device cuda-emu --prompt-tokens 32 \
+        --answer-tokens 1 --json
+    code_is 0
+    python3 - out <<'PY' || complain 'the JSON is not as it should be'
+import json, sys
+bench = json.load(open(sys.argv[1]))
+assert bench["kernels"] == "cuda-emu", bench
+assert bench["prefill"].keys() == {"tok_s"} and bench["prefill"]["tok_s"] > 0, bench
+assert [f["sequences"] for f in bench["decode"]] == [1, 8, 32], bench
+assert all(f.keys() == {"tok_s", "sequences"} and f["tok_s"] > 0 for f in bench["decode"])
+PY
+    run sheaf bench roofline --model "$tiny" --device cuda-emu --repeats 1
+    code_is 78
+    err_has 'cuda-emu computes; ops/gpu-check'
+fi
+
 it 'measures no step in which a sequence has ended already'
 run sheaf bench engine --model "$tiny" --prompt-tokens 450 --answer-tokens 100
 code_is 65

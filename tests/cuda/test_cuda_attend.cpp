@@ -309,6 +309,65 @@ static void one_long_row_is_split_among_short_ones(void **)
     assert_int_equal(launches_of(r, way, &got), 1);
 }
 
+/* ------------------------------------------------------------------ blocks of two sizes */
+
+/* A chunk in blocks of up to 16 rows, and 21 rows of sequences of their own. */
+static rig_way beside_a_chunk(rig *r)
+{
+    add_chunk(r, 20, 75);
+    add_lone_rows(r);
+    rig_way way;
+    way.is_shared = false;
+    way.block_rows = 16;
+    return way;
+}
+
+/* As a rule where more of them may stand in line than the device holds in the large shape: here
+ * it has no processors. Shapes whose queries all fit one fragment have one launch. */
+static void many_small_blocks_beside_large_ones_have_their_own_launch(void **)
+{
+    for (const auto &s : shapes) {
+        rig r = make_rig(s.n_heads, s.n_kv_heads, s.head_dim);
+        const rig_way way = beside_a_chunk(&r);
+        const bool has_large = 16 * s.n_heads / s.n_kv_heads > 16;
+        std::vector<uint16_t> got;
+        assert_int_equal(launches_of(r, way, &got), has_large ? 2 : 1);
+        rig_same(r, rig_run(r, alone()), got);
+    }
+}
+
+/* 25 blocks, so that 24 at most are small, for two KV heads; a processor takes two. */
+static void few_small_blocks_share_the_launch_of_the_large_ones(void **)
+{
+    rig r = make_rig(8, 2, 64);
+    rig_way way = beside_a_chunk(&r);
+    std::vector<uint16_t> want, got;
+    way.n_processors = 24;
+    assert_int_equal(launches_of(r, way, &want), 1);
+    way.n_processors = 23;
+    assert_int_equal(launches_of(r, way, &got), 2);
+    rig_same(r, want, got);
+    rig full = make_rig(8, 2, 64);
+    add_chunk(&full, 20, 84); /* four blocks of 16 rows */
+    way.n_processors = 0;
+    assert_int_equal(launches_of(full, way, &got), 1);
+}
+
+static void blocks_of_two_sizes_are_split_by_the_same_cuts(void **)
+{
+    rig r = make_rig(8, 2, 64);
+    add_chunk(&r, 590, 622);
+    for (int i = 0; i < 40; i++)
+        rig_add_row(&r, rig_add_sequence(&r, 40 + i), 39 + i);
+    rig_way way = split_way(r, 16);
+    way.is_shared = false;
+    way.n_processors = 12;
+    way.scratch_bytes = attend_scratch_bytes(64, 40);
+    std::vector<uint16_t> got;
+    assert_int_equal(launches_of(r, way, &got), 3);
+    rig_check(r, got);
+}
+
 /* Rows of 97 and 104 keys, 96 of them in common: 105 keys or 201, of 2 * 2 * 64 numbers. */
 static void a_shared_page_counts_once_for_a_block(void **)
 {
@@ -494,6 +553,9 @@ int main()
         cmocka_unit_test(split_keys_are_softmax_attention_when_rounded_up),
         cmocka_unit_test(steps_of_like_size_are_one_launch),
         cmocka_unit_test(what_cannot_be_split_has_the_bits_of_the_exact_mode),
+        cmocka_unit_test(many_small_blocks_beside_large_ones_have_their_own_launch),
+        cmocka_unit_test(few_small_blocks_share_the_launch_of_the_large_ones),
+        cmocka_unit_test(blocks_of_two_sizes_are_split_by_the_same_cuts),
         cmocka_unit_test(a_shared_page_counts_once_for_a_block),
         cmocka_unit_test(a_block_of_the_right_size_fills_a_tile),
     };

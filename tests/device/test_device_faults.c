@@ -398,7 +398,7 @@ static void what_a_device_does_not_do_is_said(void **state)
     refused(&o, ERR_CONFIG, "kv.type=int8");
     o = options_of("cuda-emu");
     o.kv_type = KV_BF16;
-    o.kv_bytes = (size_t)1 << 40;
+    o.kv_bytes = (size_t)1 << 38;
     refused(&o, ERR_NOMEM, "lower kv.mb");
     refused(&o, ERR_NOMEM, "leave out the heads");
     o.speculation = SPECULATION_OFF;

@@ -22,6 +22,10 @@ MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)),
 N_JOBS = 10
 BAD = "q4"
 PATIENCE_S = 120
+# Nobody but the bad job has a 4, the token 52, in its prompt or its answer.
+BREAKS_DEVICE = "device: 52 :fail"
+ON_DEVICE = ("--device", "cuda-emu", "--device-exact", "on", "--kv-type", "bf16",
+             "--kv-mb", "4")
 AT = ("parse", "tokenize", "submit", "result", "emit")  # where a job may find no memory
 
 
@@ -73,7 +77,7 @@ class Run:
     def start_until_done(self, fault, at_most, guards_off=None, *flags):
         """The exit codes of the starts that it took."""
         codes = []
-        while len(codes) < at_most and (not codes or codes[-1] < 0):
+        while len(codes) < at_most and (not codes or codes[-1] not in (0, 1)):
             codes.append(self.start(fault, guards_off, *flags))
         return codes
 
@@ -147,10 +151,14 @@ def said(results, without=()):
             for k, r in results.items() if k not in without}
 
 
-def undisturbed(max_tokens=12):
+def undisturbed(max_tokens=12, flags=()):
     run = Run(max_tokens)
-    assert run.start() == 0
+    assert run.start(None, None, *flags) == 0
     return said(run.results())
+
+
+def has_device():
+    return os.path.exists(os.path.join(os.path.dirname(PROGRAM), "sheaf-cuda-emu.so"))
 
 
 class StrikesCase(unittest.TestCase):
@@ -350,12 +358,55 @@ class Strikes(StrikesCase):
                 self.assertEqual(said(run.results()), undisturbed())
 
 
+class StrikesOfADevice(StrikesCase):
+    """A device that fails ends the worker in order; its jobs are suspects all the same."""
+
+    def setUp(self):
+        if not has_device():
+            self.skipTest("this build has no emulated device")
+
+    def test_a_job_that_breaks_the_device_has_one_error_after_three_restarts(self):
+        run = Run()
+        codes = run.start_until_done(BREAKS_DEVICE, 6, None, *ON_DEVICE)
+        self.assertEqual(codes, [os.EX_IOERR] * 3 + [1])
+        error = self.check_one_error(run, "poison_crash", undisturbed(12, ON_DEVICE))
+        self.assertIn("crashed 3 times", error["message"])
+        self.assertIn("it was made to fail", run.log())
+        alone = f'In the engine: [^ ]*in.jsonl-0-{int(BAD[1:]) + 1}"'
+        self.assertEqual(len(re.findall(alone, run.log())), 2)  # after the first strike
+
+    def test_without_its_memory_the_device_would_fail_for_ever(self):
+        run = Run()
+        codes = run.start_until_done(BREAKS_DEVICE, 6, "strikes", *ON_DEVICE)
+        self.assertEqual(codes, [os.EX_IOERR] * 6)
+
+    def test_a_failure_that_passed_leaves_no_trace(self):
+        run = Run()
+        self.assertEqual(run.start(BREAKS_DEVICE, None, *ON_DEVICE), os.EX_IOERR)
+        self.assertEqual(os.stat(run.path("jobs.db-running")).st_mode & 0o777, 0o600)
+        self.assertEqual(run.start(None, None, *ON_DEVICE), 0)
+        self.assertEqual(said(run.results()), undisturbed(12, ON_DEVICE))
+        self.assertEqual(run.rows("SELECT * FROM crashes"), [])
+        self.assertFalse(os.path.exists(run.path("jobs.db-running")))
+
+
 class StrikesOnATopic(StrikesCase):
     """Those whose ways differ from a file's."""
 
     def setUp(self):
         if not BROKER:
             self.skipTest("no broker was given")
+
+    def test_a_job_that_breaks_the_device_is_a_dead_letter(self):
+        if not has_device():
+            self.skipTest("this build has no emulated device")
+        run = TopicRun()
+        codes = run.start_until_done(BREAKS_DEVICE, 6, None, *ON_DEVICE)
+        self.assertEqual(codes, [os.EX_IOERR] * 3 + [1])
+        self.check_one_error(run, "poison_crash", undisturbed(12, ON_DEVICE))
+        self.check_dead_letter(run, "poison_crash", 3)
+        run.start(None, None, *ON_DEVICE)
+        self.assertEqual(len(run.results()), N_JOBS)
 
     def test_poison_has_one_error_result_and_does_not_come_again(self):
         run = TopicRun()

@@ -410,7 +410,9 @@ static void more_memory_than_the_machine_has_is_a_configuration_error(void **sta
 {
     (void)state;
     const size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGE_SIZE);
-    const size_t kv_bytes[] = {machine, (size_t)1 << 40, machine / 64};
+    const struct kvpool_shape shape = kvpool_shape_of(&model->config, KV_F32);
+    const size_t most = KV_PAGES_MAX * kvpool_page_bytes(&shape); /* hundreds of GiB */
+    const size_t kv_bytes[] = {machine, most, machine / 64};
     for (size_t i = 0; i < 3; i++) {
         const struct engine_options o = {.n_threads = 1,
                                          .batch = 2,
@@ -425,6 +427,31 @@ static void more_memory_than_the_machine_has_is_a_configuration_error(void **sta
         snprintf(has, sizeof has, "the machine has %zu MiB; lower kv.mb", machine >> 20);
         assert_int_equal(strstr(e.text, has) != NULL, !fits);
         engine_close(eng);
+    }
+}
+
+/* One page more than can be named. The twin is refused for its memory, where the machine has
+ * less. */
+static void more_pages_than_can_be_named_are_a_configuration_error(void **state)
+{
+    (void)state;
+    const size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGE_SIZE);
+    const struct kvpool_shape shape = kvpool_shape_of(&model->config, KV_BF16);
+    for (size_t n_more = 0; n_more <= 1; n_more++) {
+        const struct engine_options o = {.n_threads = 1,
+                                         .batch = 2,
+                                         .step_tokens = 16,
+                                         .chunk_tokens = 8,
+                                         .kv_type = KV_BF16,
+                                         .kv_bytes = ((size_t)67108863 + n_more) *
+                                                     kvpool_page_bytes(&shape)};
+        struct engine *eng = NULL;
+        struct err e = {0};
+        if (n_more == 0 && o.kv_bytes < machine)
+            continue;
+        assert_int_equal(engine_open(model, &o, &eng, &e), ERR_CONFIG);
+        assert_int_equal(strstr(e.text, "67108864 KV pages of") != NULL, n_more);
+        assert_int_equal(strstr(e.text, "lower kv.mb") != NULL, !n_more);
     }
 }
 
@@ -654,6 +681,7 @@ int main(void)
         cmocka_unit_test(ids_outside_the_vocabulary_are_job_errors),
         cmocka_unit_test(options_out_of_range_are_configuration_errors),
         cmocka_unit_test(more_memory_than_the_machine_has_is_a_configuration_error),
+        cmocka_unit_test(more_pages_than_can_be_named_are_a_configuration_error),
         cmocka_unit_test(a_context_shorter_than_a_page_leaves_the_disk_off),
         cmocka_unit_test(idle_prefixes_keep_to_the_bytes_that_they_are_given),
         cmocka_unit_test(without_a_chunk_size_the_engine_measures_one_and_answers_the_same),

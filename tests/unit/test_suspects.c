@@ -20,7 +20,16 @@ enum { SLOTS = 4 };
 #define SHA_1 "1111111111111111111111111111111111111111111111111111111111111111"
 #define SHA_2 "2222222222222222222222222222222222222222222222222222222222222222"
 
-enum ending { ENDS, CRASHES, ABORTS, OVERFLOWS, IS_KILLED, IS_SENT_SEGV, IS_MARKED };
+enum ending {
+    ENDS,
+    ENDS_MARKED,
+    CRASHES,
+    ABORTS,
+    OVERFLOWS,
+    IS_KILLED,
+    IS_SENT_SEGV,
+    IS_MARKED
+};
 
 static struct job_source source_of(const char *topic, int64_t offset)
 {
@@ -41,6 +50,9 @@ static void end(struct running *r, enum ending ending)
     static const volatile uintptr_t nowhere = 8;
     switch (ending) {
     case ENDS:
+    case ENDS_MARKED:
+        if (ending == ENDS_MARKED)
+            running_mark_crashed(r, RUNNING_ENGINE);
         crash_signals_remove();
         running_close(r);
         break;
@@ -171,6 +183,12 @@ static void a_crash_strikes_the_jobs_in_the_hand_that_crashed(void **state)
                  not_delivery);
     check_ending(path_in(state, "d.db"), RUNNING_DELIVERY, IS_MARKED, SIGABRT, engine,
                  not_engine); /* the watchdog says whose fault it was */
+}
+
+static void an_orderly_end_after_the_device_failed_strikes_what_the_engine_had(void **state)
+{
+    static const int64_t engine[3] = {0, 0, 1}, not_engine[3] = {1, 1, 0};
+    check_ending(path_in(state, "a.db"), RUNNING_ENGINE, ENDS_MARKED, 0, engine, not_engine);
 }
 
 static void running_out_of_stack_is_a_crash_too(void **state)
@@ -336,6 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(an_orderly_end_leaves_nothing),
         WITH_FOLDER(a_crash_strikes_the_jobs_in_the_hand_that_crashed),
+        WITH_FOLDER(an_orderly_end_after_the_device_failed_strikes_what_the_engine_had),
         WITH_FOLDER(running_out_of_stack_is_a_crash_too),
         WITH_FOLDER(being_killed_is_nobodys_strike),
         WITH_FOLDER(what_was_read_is_gone_and_counted_once),

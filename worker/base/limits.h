@@ -6,6 +6,7 @@
 #define SHEAF_LIMITS_H
 
 #include <assert.h>
+#include <stdint.h>
 
 /* Job input. */
 #define JOB_BYTES_MAX          (16u << 20) /* one job line or record value */
@@ -42,7 +43,8 @@
 #define SAFETENSORS_FILES_MAX        256 /* of one checkpoint */
 
 /* Engine. */
-#define KV_PAGE_TOKENS         32  /* tokens of one KV page: also attention's key block */
+#define KV_PAGE_TOKENS         32 /* tokens of one KV page: also attention's key block */
+#define KV_PAGES_MAX           (INT32_MAX / KV_PAGE_TOKENS)
 #define ENGINE_SEQS_MAX        256 /* sequences in flight */
 #define ENGINE_THREADS_MAX     64
 #define STEP_ROWS_MAX          4096        /* rows of one step */
@@ -55,6 +57,8 @@
 #define TOPIC_NAME_BYTES_MAX 249   /* Kafka takes no longer ones */
 
 static_assert((KV_PAGE_TOKENS & (KV_PAGE_TOKENS - 1)) == 0, "page arithmetic uses shifts");
+static_assert((KV_PAGES_MAX - 1) * KV_PAGE_TOKENS <= INT32_MAX - (KV_PAGE_TOKENS - 1),
+              "page * KV_PAGE_TOKENS + slot is an int32_t");
 static_assert(STEP_ROWS_MAX >= ENGINE_SEQS_MAX, "every sequence can decode in one step");
 static_assert(JOB_STOP_BYTES_MAX < JOB_BYTES_MAX, "a stop string is part of a job");
 

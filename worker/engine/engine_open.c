@@ -77,7 +77,7 @@ static size_t choose_pages(const struct engine_options *o, const struct kvpool_s
     if (o->kv_bytes > 0)
         return o->kv_bytes / page_bytes;
     const size_t affordable = memory_machine_bytes() / 4 / page_bytes;
-    const size_t wanted = one * o->batch;
+    const size_t wanted = size_min(one * o->batch, KV_PAGES_MAX);
     if (is_on_device)
         return wanted;
     return wanted < affordable || affordable == 0 ? wanted : affordable;
@@ -133,10 +133,10 @@ static int check_memory(const struct engine *eng, size_t activations_bytes, stru
 
 static int check_pages(const struct kvpool_shape *shape, struct err *e)
 {
-    if (shape->n_pages >= 1 && shape->n_pages <= INT32_MAX)
+    if (shape->n_pages >= 1 && shape->n_pages <= KV_PAGES_MAX)
         return 0;
-    return ERR_SET(e, ERR_CONFIG, "kv.mb gives %zu KV pages of %zu KiB; at least 1 is needed",
-                   shape->n_pages, kvpool_page_bytes(shape) >> 10);
+    return ERR_SET(e, ERR_CONFIG, "kv.mb gives %zu KV pages of %zu KiB; 1 to %d can be had",
+                   shape->n_pages, kvpool_page_bytes(shape) >> 10, KV_PAGES_MAX);
 }
 
 /* Weights and KV pool, of the device or of the CPU. */

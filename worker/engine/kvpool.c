@@ -53,7 +53,7 @@ static int take_pages(struct kvpool *pool, struct err *e)
 int kvpool_open_device(const struct kvpool_shape *shape, struct engine_device *device,
                        struct kvpool **out, struct err *e)
 {
-    ASSERT(shape->n_pages > 0 && shape->n_pages <= INT32_MAX);
+    ASSERT(shape->n_pages > 0 && shape->n_pages <= KV_PAGES_MAX);
     struct kvpool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return ERR_SET(e, ERR_NOMEM, "no memory for the KV pool");

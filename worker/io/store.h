@@ -137,7 +137,7 @@ struct store_crash {
     int32_t partition;
     int64_t offset;
     char payload_sha256[65];
-    int64_t strikes; /* the worker crashed or hung by itself */
+    int64_t strikes; /* the worker crashed or hung by itself, or its device failed */
     int64_t deaths;  /* it was killed, or nobody knows */
 };
 /* Adds to what is known of them, all or none; rows that are older than CRASH_DAYS_MAX go. */

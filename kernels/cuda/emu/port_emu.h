@@ -138,6 +138,48 @@ DEVICE float rsqrt_of(float x)
     return (float)(1.0 / sqrt((double)x));
 }
 
+/* The host's files are built without contraction. */
+DEVICE float mul_rounded(float a, float b)
+{
+    return a * b;
+}
+
+DEVICE float add_rounded(float a, float b)
+{
+    return a + b;
+}
+
+DEVICE float fast_divide(float a, float b)
+{
+    return a / b;
+}
+
+/* Subnormal floats would take the host's processor a hundred times as long. */
+DEVICE double emu_double(uint32_t bits)
+{
+    if (bits & 0x7f80)
+        return (double)to_float(bf16{(uint16_t)bits});
+    const double magnitude = (double)(bits & 0x7f) * 0x1p-133;
+    return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+DEVICE uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d = 0;
+    for (int i = 0; i < 32; i += 16) {
+        const double x = emu_double(a >> i & 0xffff);
+        const double y = emu_double(b >> i & 0xffff);
+        const double z = emu_double(c >> i & 0xffff);
+        d |= (uint32_t)to_bf16((float)(x * y + z)).bits << i;
+    }
+    return d;
+}
+
+DEVICE uint32_t bytes_to_halves(uint32_t two)
+{
+    return (two & 0xff) | (two & 0xff00) << 8;
+}
+
 /* ------------------------------------------------------------------ threads together */
 
 DEVICE void sync_block(emu_place place = emu_here())
@@ -207,6 +249,19 @@ DEVICE void copy_async_16(void *shared, const void *global, emu_place place = em
     emu_copy_async(shared, global, place);
 }
 
+DEVICE void copy_async_16_if(bool is_wanted, void *shared, const void *global,
+                             emu_place place = emu_here())
+{
+    if (is_wanted)
+        copy_async_16(shared, global, place);
+}
+
+DEVICE void copy_async_16_near_if(bool is_wanted, void *shared, const void *global,
+                                  emu_place place = emu_here())
+{
+    copy_async_16_if(is_wanted, shared, global, place);
+}
+
 DEVICE void copy_async_commit()
 {
     emu_copy_async_commit();
@@ -232,6 +287,13 @@ DEVICE void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2],
                       emu_place place = emu_here())
 {
     emu_mma_16816(d, a, b, place);
+}
+
+DEVICE void mma_16816_first(float d[4], const uint32_t a[4], const uint32_t b[2],
+                            emu_place place = emu_here())
+{
+    d[0] = d[1] = d[2] = d[3] = 0.0f;
+    mma_16816(d, a, b, place);
 }
 
 #endif
