@@ -83,7 +83,7 @@ struct engine_options {
     size_t device_ordinal;
     bool device_exact; /* what is computed of a sequence does not depend on what is beside it */
     bool device_graphs; /* small steps are launched as graphs, which changes no answer */
-    bool device_ahead; /* the next step is begun while one is computed (engine_ahead.h) */
+    bool device_ahead;  /* the next step is begun while one is computed (engine_ahead.h) */
 };
 
 enum { CALIBRATION_POINTS_MAX = 8 };
@@ -186,8 +186,8 @@ struct engine_counters {
     struct prefix_counters prefix;
     struct draft_counters drafts;
     struct kv_disk_counters disk; /* its loaded tokens are among the cached ones */
-    int64_t busy_us;              /* inside engine_step */
-    int64_t prefill_us;           /* steps' time, shared out by rows */
+    int64_t busy_us;    /* inside engine_step; a device one step ahead works between, too */
+    int64_t prefill_us; /* steps' time, shared out by rows */
     int64_t decode_us;
 };
 
