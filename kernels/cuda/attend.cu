@@ -240,7 +240,10 @@ void attend(stream_t s, const attend_args &a)
     attend_count(a, n_splits);
 }
 
-/* Tiles are counted in powers of two: what is too many ends at once. */
+/* Tiles are counted in powers of two, for what is too many ends at once. Pages are not: they
+ * say how long a thread block works. */
+enum { ATTEND_ROUND_PARTS = 16 };
+
 attend_split attend_round(attend_args *a)
 {
     const int tile = attend_tile_queries(*a, attend_choose_kernel(*a));
@@ -248,8 +251,9 @@ attend_split attend_round(attend_args *a)
     while (n_tiles * tile < a->block_queries_max)
         n_tiles *= 2;
     a->block_queries_max = n_tiles * tile;
-    a->n_pages_max = (int)bucket_of((uint64_t)a->n_pages_max);
-    a->split_keys = KV_PAGE_TOKENS * bucket_of(a->split_keys / KV_PAGE_TOKENS + 1);
+    a->n_pages_max = (int)fine_bucket_of((uint64_t)a->n_pages_max, ATTEND_ROUND_PARTS);
+    const uint64_t n_pages = (a->split_keys + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    a->split_keys = KV_PAGE_TOKENS * fine_bucket_of(n_pages, ATTEND_ROUND_PARTS);
     return attend_split_of(*a, attend_choose_kernel(*a));
 }
 

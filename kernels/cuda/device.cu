@@ -128,6 +128,7 @@ static int open_parts(device *d, const device_model *m, struct err *e)
     TRY(open_products(d, e));
     TRY(device_step_open(d, e));
     TRY(open_kv(d, e));
+    TRY(device_try_products(d, e));
     return device_settle(d, "the device cannot be opened", e);
 }
 

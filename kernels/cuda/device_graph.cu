@@ -21,10 +21,20 @@ extern "C" {
 
 /* ------------------------------------------------------------------ shapes */
 
-static int round_up(size_t n, size_t most)
+static int least_of(uint64_t n, size_t most)
 {
-    const size_t bucket = bucket_of(n);
-    return n == 0 ? 0 : (int)(bucket < most ? bucket : most);
+    return (int)(n < most ? n : most);
+}
+
+/* Up to 64 rows a product takes the time of its weights, so that what fills up is free; of more
+ * a fifth at most is filled up. */
+enum { FREE_ROWS_MAX = 64, ROW_PARTS = 8 };
+
+static int round_rows(size_t n, size_t most)
+{
+    if (n == 0)
+        return 0;
+    return least_of(n <= FREE_ROWS_MAX ? bucket_of(n) : fine_bucket_of(n, ROW_PARTS), most);
 }
 
 /* An even share of the slots that the largest step may have, for rows of a branch. */
@@ -40,15 +50,15 @@ bool device_is_for_graph(const device *d, const device_step *s)
         return false;
     if (s->first_layer != 0 || s->n_layers != d->model.n_layers || !s->has_head)
         return false;
-    return s->n_slots <= slots_of(o, round_up(s->n_rows, o->n_rows_max));
+    return s->n_slots <= slots_of(o, round_rows(s->n_rows, o->n_rows_max));
 }
 
 void device_round_shape(const device *d, step_shape *as, attend_args *a)
 {
     const device_options *o = &d->options;
-    as->n_rows = round_up((size_t)as->n_rows, o->n_rows_max);
-    as->n_logits = round_up((size_t)as->n_logits, o->n_logits_max);
-    as->n_blocks = round_up((size_t)as->n_blocks, (size_t)as->n_rows);
+    as->n_rows = round_rows((size_t)as->n_rows, o->n_rows_max);
+    as->n_logits = round_rows((size_t)as->n_logits, o->n_logits_max);
+    as->n_blocks = least_of(bucket_of((uint64_t)as->n_blocks), (size_t)as->n_rows);
     as->n_spans = SPANS_OF_ROW * as->n_rows;
     as->n_slots = as->n_branches > 0 ? (int)slots_of(o, as->n_rows) : 0;
     as->n_branches = as->n_branches > 0 ? as->n_rows : 0;

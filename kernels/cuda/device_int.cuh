@@ -7,6 +7,7 @@
  *     device_step.cu     a step: its shape, its layers, its head
  *     device_meta.cu     a step's metadata, copied
  *     device_graph.cu    steps of few rows as graphs
+ *     device_tries.cu    products tried before the first step
  *     device_read.cu     what comes back: logits, hidden states, pages
  *
  * All work is on one stream, so that it is done in the order in which it was asked for.
@@ -194,6 +195,11 @@ void device_free_graphs(device *d);
 
 int device_step_open(device *d, struct err *e);
 void device_step_close(device *d);
+/* Needs the weights and what device_step_open() takes. */
+int device_try_products(device *d, struct err *e);
+/* Parts of a matrix, each by f: product or product_prepare. */
+int device_multiply(device *d, product_fn *f, const fused *w, const bf16 *x, int n_rows,
+                    product_out kind, void *y, struct err *e);
 int device_run_step(device *d, const device_step *s, struct err *e);
 
 int device_read_logits(device *d, size_t logits_row, float *out, struct err *e);

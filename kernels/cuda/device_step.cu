@@ -114,17 +114,22 @@ struct pass {
     struct err *e;
 };
 
-static int multiply(const pass *p, const fused *w, const bf16 *x, product_out kind, void *y)
+int device_multiply(device *d, product_fn *f, const fused *w, const bf16 *x, int n_rows,
+                    product_out kind, void *y, struct err *e)
 {
-    device *d = p->d;
     const size_t element = kind == PRODUCT_BF16 ? sizeof(bf16) : sizeof(float);
     for (int i = 0; i < w->n_parts; i++) {
         const int column = w->columns[i];
         const float *bias = w->bias ? w->bias + column : NULL;
-        TRY(product(d->products_of, d->stream, w->parts[i], x, p->as.n_rows, bias, kind,
-                    (uint8_t *)y + (size_t)column * element, w->n_rows, p->e));
+        TRY(f(d->products_of, d->stream, w->parts[i], x, n_rows, bias, kind,
+              (uint8_t *)y + (size_t)column * element, w->n_rows, e));
     }
     return 0;
+}
+
+static int multiply(const pass *p, const fused *w, const bf16 *x, product_out kind, void *y)
+{
+    return device_multiply(p->d, product, w, x, p->as.n_rows, kind, y, p->e);
 }
 
 static void norm(const pass *p, const float *w)

@@ -21,6 +21,10 @@ void lt_close(lt *l);
  * first product of a shape outside of a capture tries several algorithms and waits for them. */
 int lt_multiply(lt *l, stream_t s, const product_args &a, struct err *e);
 
+/* Has the shape known and tried already; y holds anything then, but not what is added to. A
+ * shape that fails is left for lt_multiply() to say so. */
+void lt_prepare(lt *l, stream_t s, const product_args &a);
+
 enum { LT_WORKSPACE_BYTES = 32 << 20 };
 
 #endif

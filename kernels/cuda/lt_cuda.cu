@@ -341,10 +341,22 @@ static int run(lt *l, stream_t s, plan *p, const product_args &a, struct err *e)
     return check(multiply(l, s, p, p->algorithm, a, a.y), "matmul", e);
 }
 
+static plan_key bucket_key_of(const product_args &a)
+{
+    return key_of(a, (int)bucket_of((uint64_t)a.n_rows), false);
+}
+
+void lt_prepare(lt *l, stream_t s, const product_args &a)
+{
+    plan *p;
+    struct err why = {};
+    find_or_make(l, s, bucket_key_of(a), a, &p, &why);
+}
+
 int lt_multiply(lt *l, stream_t s, const product_args &a, struct err *e)
 {
     plan *p;
-    TRY(find_or_make(l, s, key_of(a, (int)bucket_of((uint64_t)a.n_rows), false), a, &p, e));
+    TRY(find_or_make(l, s, bucket_key_of(a), a, &p, e));
     if (!p->is_unfit) {
         TRY(check(set_call(p, a), "layout", e));
         const cublasStatus_t status = multiply(l, s, p, p->algorithm, a, a.y);

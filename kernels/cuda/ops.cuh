@@ -145,6 +145,12 @@ void products_close(products *p);
  * y_stride elements apart. */
 int product(products *p, stream_t s, const matrix &w, const bf16 *x, int n_rows,
             const float *bias, product_out kind, void *y, int y_stride, struct err *e);
+typedef int product_fn(products *p, stream_t s, const matrix &w, const bf16 *x, int n_rows,
+                       const float *bias, product_out kind, void *y, int y_stride,
+                       struct err *e);
+/* Tries now what product() would try at its first time with so many rows, and computes nothing:
+ * a y that is not added to may hold anything afterwards. */
+product_fn product_prepare;
 /* rows = the matrix's values in bfloat16, rounded to nearest even. */
 void dequantize(stream_t s, const matrix &w, bf16 *rows);
 

@@ -24,6 +24,7 @@ struct products {
     lt *large;
     bf16 *scratch;
     product_way forced;
+    bool only_prepares; /* what is asked for is not computed */
 };
 
 int products_open(const products_options &o, products **out, struct err *e)
@@ -98,6 +99,11 @@ static int outputs_of_slice(const products *p, const matrix &w)
 static int multiply_bf16(products *p, stream_t s, bool is_own, const product_args &a,
                          struct err *e)
 {
+    if (p->only_prepares) {
+        if (!is_own)
+            lt_prepare(p->large, s, a);
+        return 0;
+    }
     if (!is_own)
         return lt_multiply(p->large, s, a, e);
     few_rows_multiply(s, QUANT_BF16, a);
@@ -120,8 +126,9 @@ static int multiply_by_scratch(products *p, stream_t s, const matrix &w, bool is
         a.n_outputs = left < most ? left : most;
         a.bias = whole.bias ? whole.bias + first : nullptr;
         a.y = (uint8_t *)whole.y + (size_t)first * bytes_of_element(a.kind);
-        dequantize_rows(s, w.type, w.blocks + (size_t)first * row_bytes, a.n_outputs, w.n_cols,
-                        p->scratch);
+        if (!p->only_prepares)
+            dequantize_rows(s, w.type, w.blocks + (size_t)first * row_bytes, a.n_outputs,
+                            w.n_cols, p->scratch);
         TRY(multiply_bf16(p, s, is_own, a, e));
     }
     return 0;
@@ -167,7 +174,8 @@ static int go(products *p, stream_t s, const matrix &w, product_way way, product
     switch (way) {
     case WAY_OWN_BLOCKS:
         a.w = w.blocks;
-        few_rows_multiply(s, w.type, a);
+        if (!p->only_prepares)
+            few_rows_multiply(s, w.type, a);
         return 0;
     case WAY_OWN_ROWS:
     case WAY_LT_ROWS: a.w = (const uint8_t *)w.rows; return multiply_bf16(p, s, is_own, a, e);
@@ -208,4 +216,13 @@ int product(products *p, stream_t s, const matrix &stored, const bf16 *x, int n_
                        info ? info->name : "unknown");
     }
     return go(p, s, w, way, a, e);
+}
+
+int product_prepare(products *p, stream_t s, const matrix &w, const bf16 *x, int n_rows,
+                    const float *bias, product_out kind, void *y, int y_stride, struct err *e)
+{
+    p->only_prepares = true;
+    const int code = product(p, s, w, x, n_rows, bias, kind, y, y_stride, e);
+    p->only_prepares = false;
+    return code;
 }

@@ -106,7 +106,8 @@ def of_the_rest(m, rows, logits):
 
 
 def expected(m, line):
-    """Of all that a line computed; what stands in no tuple is not compared."""
+    """Of all that a line computed; what stands in no tuple is not compared. Rows fill their
+    graph's number of rows here (1, 2, 4, 64, 128), else what fills up were counted too."""
     times, rows, logits = line["times"], line["rows"], line["logits_rows"]
     steps = line["steps"]
     if line["what"] == "prefill" and steps != 1:
@@ -125,12 +126,36 @@ def expected(m, line):
 FIELDS = ("launches", "bytes_read", "bytes_written", "flops")
 
 
+def expected_graphs(line):
+    """Steps that were captured, replayed, and launches of the latter: decoding is replayed,
+    every step of it, unless graphs are off. None: a prompt of few rows may be either."""
+    if not line["graphs"]:
+        return 0, 0, 0
+    if line["what"] == "prefill":
+        return None
+    n_launches = sum(cost["launches"] for cost in line["cost"]["of"].values())
+    return 0, line["times"], n_launches
+
+
+GRAPH_FIELDS = ("graphs_captured", "graphs_replayed", "graph_launches")
+
+
+def calls(line):
+    """What the host asks for in a step: a graph is one call, whatever it launches."""
+    n_launches = sum(cost["launches"] for cost in line["cost"]["of"].values())
+    return (n_launches - line["cost"]["graph_launches"] + line["cost"]["graphs_replayed"]) \
+        / line["times"]
+
+
 def differences(m, line):
     for family, values in expected(m, line).items():
         got = line["cost"]["of"][family]
         for field, value in zip(FIELDS, values):
             if value is not None and got[field] != value:
                 yield f"{field} of {family} is {got[field]}, not {value:.0f}"
+    for field, value in zip(GRAPH_FIELDS, expected_graphs(line) or ()):
+        if line["cost"][field] != value:
+            yield f"{field} is {line['cost'][field]}, not {value}"
     attend = line["cost"]["of"]["attend"]
     if attend["bytes_read"] < line["times"] * line["kv_tokens"] * m.kv_token_bytes:
         yield "attention read less than every key once"
@@ -146,12 +171,19 @@ def sees_wrong_counters(m, line):
             wrong["cost"]["of"][family][field] += 1
             if not any(differences(m, wrong)):
                 raise ValueError(f"{field} of {family} off by one is not seen")
+    for field in GRAPH_FIELDS if expected_graphs(line) else ():
+        wrong = deepcopy(line)
+        wrong["cost"][field] += 1
+        if not any(differences(m, wrong)):
+            raise ValueError(f"{field} off by one is not seen")
 
 
 def kind(line):
     if line["what"] == "prefill":
         return f"prefill of {line['rows']:.0f}"
     how = "grouped" if line["shares"] else "each alone"
+    if not line["graphs"]:
+        how = "no graphs"
     return f"decode {line['groups']} x {line['group_size']}, {how}"
 
 
@@ -160,8 +192,8 @@ def check_file(path):
     head = lines[0]["model"]
     m = Model(head["name"], head["quant"])
     print(f"\n{m.name} {m.quant} on {lines[0]['device']}, a step:")
-    print(f"{'':34} {'launches':>8} {'read':>12} {'of it weights':>13} {'keys':>10} "
-          f"{'written':>11} {'operations':>14}")
+    print(f"{'':34} {'launches':>8} {'calls':>5} {'read':>12} {'of it weights':>13} "
+          f"{'keys':>10} {'written':>11} {'operations':>14}")
     n_wrong, shown = 0, set()
     for line in lines[1:]:
         for text in differences(m, line):
@@ -174,7 +206,8 @@ def check_file(path):
         total = {field: sum(cost[field] for cost in line["cost"]["of"].values()) / line["times"]
                  for field in FIELDS}
         weights = m.layers * m.stored(m.layer_weights) + m.stored(m.head_weights)
-        print(f"{kind(line):34} {total['launches']:8.0f} {total['bytes_read']:12.0f} "
+        print(f"{kind(line):34} {total['launches']:8.0f} {calls(line):5.0f} "
+              f"{total['bytes_read']:12.0f} "
               f"{weights:13.0f} {line['kv_tokens'] * m.kv_token_bytes:10.0f} "
               f"{total['bytes_written']:11.0f} {total['flops']:14.0f}")
     return n_wrong, len(lines) - 1

@@ -29,12 +29,20 @@ def launches(sample):
     return total / sample["cost"]["steps"]
 
 
+def calls(sample):
+    """What the host asks for: a graph is one call, whatever it launches."""
+    if launches(sample) is None:
+        return None
+    cost = sample["cost"]
+    return launches(sample) - (cost["graph_launches"] - cost["graphs_replayed"]) / cost["steps"]
+
+
 def figure(name, found, goal=None):
     """Medians of samples of one kind."""
     row = {"name": name, "samples": len(found), "rows": found[0]["rows"],
            "ms": 1000 * median(map(once, found)),
            "tokens_s": median(sample["rows"] / once(sample) for sample in found),
-           "launches_per_step": launches(found[-1])}
+           "launches_per_step": launches(found[-1]), "calls_per_step": calls(found[-1])}
     if "roof_seconds" in found[0]:
         row["share"] = median(sample["roof_seconds"] / once(sample) for sample in found)
         row["roof_tokens_s"] = median(s["rows"] / s["roof_seconds"] for s in found)
@@ -57,8 +65,10 @@ def bandwidth_figure(found, copy_peak):
 def all_figures(lines):
     """From the lines of one run of `steps`."""
     head = samples(lines, "device")[0]
-    shared = [line for line in lines if line.get("shares")]
-    apart = [line for line in lines if line.get("shares") is False]
+    usual = [line for line in lines if line.get("graphs")] or lines
+    launched = [line for line in lines if line.get("graphs") is False]
+    shared = [line for line in usual if line.get("shares")]
+    apart = [line for line in usual if line.get("shares") is False]
     groups = max(line["groups"] for line in shared)
     size = max(line["group_size"] for line in shared)
     tokens = shared[0]["prefix_tokens"]
@@ -67,6 +77,9 @@ def all_figures(lines):
     out = [figure(f"prefill of {tokens}", prefills[1:] or prefills, PREFILL_MIN),
            bandwidth_figure(samples(shared, "decode", groups=1, group_size=1),
                             head["copy_peak"])]
+    if launched and launched[0] not in usual:
+        out.append(figure("the same, without graphs", samples(launched, "decode")))
+        out.append({"name": "graphs against launches", "ratio": out[-1]["ms"] / out[-2]["ms"]})
     if groups > 1:
         out.append(figure(f"decode, 1 group of {size}",
                           samples(shared, "decode", groups=1, group_size=size)))
@@ -89,12 +102,20 @@ def product_table(lines):
 
 def goals(row):
     """(what, reached, wanted) of a figure."""
-    if "ratio" in row:
+    if "ratio" in row and "goal" in row:
         yield row["name"], row["ratio"], row["goal"]
     if "goal" in row and "share" in row:
         yield row["name"] + ", of the roofline", row["share"], row["goal"]
     if "share_of_copy" in row:
         yield row["name"] + ", of a copy's speed", row["share_of_copy"], row["goal_of_copy"]
+
+
+def steps_without_graphs(lines):
+    """Kinds of decoding that should have run as graphs, and of which no step did."""
+    return [f"decode {line['groups']} x {line['group_size']} ran without graphs"
+            for line in lines if line["what"] == "decode" and line["graphs"]
+            and "cost" in line and line["cost"]["steps"] and
+            not line["cost"]["graphs_replayed"]]
 
 
 def missed(rows):
@@ -105,17 +126,18 @@ def missed(rows):
 def table(rows):
     """Lines of text."""
     yield f"{'':34} {'tokens/s':>10} {'ms':>9} {'roofline':>10} {'share':>6} {'goal':>5} " \
-          f"{'launches':>8}"
+          f"{'launches':>8} {'calls':>5}"
     for row in rows:
         if "ratio" in row:
-            yield f"{row['name']:34} {'':10} {'':9} {'':10} {row['ratio']:5.1f}x " \
-                  f"{row['goal']:4.0f}x"
+            goal = f"{row['goal']:4.0f}x" if "goal" in row else ""
+            yield f"{row['name']:34} {'':10} {'':9} {'':10} {row['ratio']:5.2f}x {goal}"
             continue
         share = row.get("share_of_copy", row.get("share"))
         goal = row.get("goal_of_copy", row.get("goal"))
-        n_launches = row["launches_per_step"]
+        counts = [row["launches_per_step"], row["calls_per_step"]]
+        n_launches, n_calls = ["" if n is None else round(n) for n in counts]
         yield f"{row['name']:34} {row['tokens_s']:10.0f} {row['ms']:9.3f} " \
               f"{row.get('roof_tokens_s', 0):10.0f} " \
               f"{'' if share is None else format(share, '.2f'):>6} " \
               f"{'' if goal is None else format(goal, '.2f'):>5} " \
-              f"{'' if n_launches is None else round(n_launches):>8}"
+              f"{n_launches:>8} {n_calls:>5}"

@@ -120,6 +120,33 @@ static void no_rows_are_no_work(void **)
     products_close(p);
 }
 
+/* Neither launched nor counted, whichever way the product goes. */
+static void what_is_only_prepared_is_not_computed(void **)
+{
+    products *p = open_products(64 * 64 * 2);
+    stored w = make_stored(QUANT_Q8_0, 64, 64, false);
+    bf16 *x = (bf16 *)device_alloc(70 * 64 * sizeof(bf16));
+    float *y = (float *)device_alloc(70 * 64 * sizeof(float));
+    device_counters counters = {}, none = {};
+    struct err e = {};
+    const uint64_t launches = emu_count().launches;
+    count_into(&counters);
+    const int rows[] = {1, 70};
+    for (int n_rows : rows)
+        assert_int_equal(
+            product_prepare(p, nullptr, w.m, x, n_rows, nullptr, PRODUCT_F32, y, 64, &e), 0);
+    assert_int_equal(emu_count().launches, launches);
+    assert_memory_equal(&counters, &none, sizeof counters);
+    assert_int_equal(product(p, nullptr, w.m, x, 70, nullptr, PRODUCT_F32, y, 64, &e), 0);
+    count_into(nullptr);
+    assert_int_equal(emu_count().launches - launches,
+                     2); /* the twin: blocks to rows, product */
+    device_free(x);
+    device_free(y);
+    free_stored(&w);
+    products_close(p);
+}
+
 /* 100 x 64 weights of 18 bytes each 32, 7 rows of x, all by hand. */
 static void a_product_says_what_it_costs(void **)
 {
@@ -179,6 +206,7 @@ int main()
         cmocka_unit_test(what_cannot_be_done_is_told),
         cmocka_unit_test(a_small_matrix_fits_a_scratch_of_its_size),
         cmocka_unit_test(no_rows_are_no_work),
+        cmocka_unit_test(what_is_only_prepared_is_not_computed),
         cmocka_unit_test(a_product_says_what_it_costs),
         cmocka_unit_test(dequantised_rows_are_the_exact_values_rounded),
     };

@@ -49,6 +49,7 @@ struct lever {
 
 #define ALONE    .batch = 1, .step_tokens = 64, .chunk_tokens = 64
 #define TOGETHER .batch = 16, .step_tokens = 256, .chunk_tokens = 128
+#define GRAPHS   .device_graphs = true
 #define SHARED                                                                                 \
     .prefix_cache = true, .prefix_tokens_min = KV_PAGE_TOKENS, .shared_attention = true
 #define DRAFTS .speculation = SPECULATION_LOOKUP, .draft_always = true
@@ -56,21 +57,25 @@ struct lever {
 /* The first is what the others are compared with. */
 static const struct lever levers[] = {
     {"exact, one after another", true, false, {ALONE}},
+    {"exact, one after another, graphs", true, false, {ALONE, GRAPHS}},
     {"exact, all at once, shared", true, false, {TOGETHER, SHARED}},
-    {"exact, chunks of 16, shared",
+    {"exact, chunks of 16, shared, graphs",
      true,
      false,
-     {.batch = 8, .step_tokens = 48, .chunk_tokens = 16, SHARED}},
-    {"exact, a step ahead, shared", true, false, {TOGETHER, SHARED, .device_ahead = true}},
-    {"exact, drafts, shared", true, false, {TOGETHER, SHARED, DRAFTS}},
+     {.batch = 8, .step_tokens = 48, .chunk_tokens = 16, SHARED, GRAPHS}},
+    {"exact, a step ahead, shared, graphs",
+     true,
+     false,
+     {TOGETHER, SHARED, GRAPHS, .device_ahead = true}},
+    {"exact, drafts, shared, graphs", true, false, {TOGETHER, SHARED, DRAFTS, GRAPHS}},
     {"fast, one after another", false, false, {ALONE}},
-    {"fast, all at once, shared", false, false, {TOGETHER, SHARED}},
+    {"fast, all at once, shared, graphs", false, false, {TOGETHER, SHARED, GRAPHS}},
     {"fast, all at once, apart", false, false, {TOGETHER, .prefix_cache = true}},
-    {"fast, chunks of 16, shared",
+    {"fast, chunks of 16, shared, graphs",
      false,
      false,
-     {.batch = 8, .step_tokens = 48, .chunk_tokens = 16, SHARED}},
-    {"fast, drafts, shared", false, false, {TOGETHER, SHARED, DRAFTS}},
+     {.batch = 8, .step_tokens = 48, .chunk_tokens = 16, SHARED, GRAPHS}},
+    {"fast, drafts, shared, graphs", false, false, {TOGETHER, SHARED, DRAFTS, GRAPHS}},
     {"the CPU in float32", false, true, {ALONE}},
 };
 enum { N_LEVERS = sizeof levers / sizeof levers[0] };

@@ -19,6 +19,7 @@ static const char usage[] =
     "random: a model of a real one's shape (tiny, 135m, 1b, 3b, 8b)\n"
     "  --device NAME         cpu, cuda, cuda-emu (cpu)\n"
     "  --exact               what runs beside a sequence changes none of its bits\n"
+    "  --no-graphs           steps are launched kernel by kernel\n"
     "  --prefix-tokens N     of a group, a multiple of 32 (1024)\n"
     "  --own-tokens N        of a sequence, behind the prefix (64)\n"
     "  --groups N            (2)\n"
@@ -37,6 +38,7 @@ enum option_id {
     OPT_DEVICE = 1,
     OPT_MODEL,
     OPT_EXACT,
+    OPT_NO_GRAPHS,
     OPT_PLANT,
     OPT_PREFIX,
     OPT_OWN,
@@ -98,6 +100,7 @@ static int take(struct check_options *o, int option, const char *text, struct er
     case OPT_DEVICE: o->rig.device = text; return 0;
     case OPT_MODEL: o->model = text; return 0;
     case OPT_EXACT: o->rig.exact = true; return 0;
+    case OPT_NO_GRAPHS: o->rig.graphs = false; return 0;
     case OPT_PLANT: o->plants_error = true; return 0;
     case '?': return ERR_SET(e, ERR_USAGE, "unknown option");
     default: return take_number(o, (enum option_id)option, text, e);
@@ -106,21 +109,15 @@ static int take(struct check_options *o, int option, const char *text, struct er
 
 static int parse(int argc, char **argv, struct check_options *o, struct err *e)
 {
-    static const struct option names[] = {{"device", 1, NULL, OPT_DEVICE},
-                                          {"model", 1, NULL, OPT_MODEL},
-                                          {"exact", 0, NULL, OPT_EXACT},
-                                          {"plant-error", 0, NULL, OPT_PLANT},
-                                          {"prefix-tokens", 1, NULL, OPT_PREFIX},
-                                          {"own-tokens", 1, NULL, OPT_OWN},
-                                          {"groups", 1, NULL, OPT_GROUPS},
-                                          {"group-size", 1, NULL, OPT_GROUP_SIZE},
-                                          {"steps", 1, NULL, OPT_STEPS},
-                                          {"repeats", 1, NULL, OPT_REPEATS},
-                                          {"step-tokens", 1, NULL, OPT_STEP_TOKENS},
-                                          {"peak-mib", 1, NULL, OPT_PEAK_MIB},
-                                          {"peak-side", 1, NULL, OPT_PEAK_SIDE},
-                                          {"peak-ms", 1, NULL, OPT_PEAK_MS},
-                                          {0}};
+    static const struct option names[] = {
+        {"device", 1, NULL, OPT_DEVICE},         {"model", 1, NULL, OPT_MODEL},
+        {"exact", 0, NULL, OPT_EXACT},           {"no-graphs", 0, NULL, OPT_NO_GRAPHS},
+        {"plant-error", 0, NULL, OPT_PLANT},     {"prefix-tokens", 1, NULL, OPT_PREFIX},
+        {"own-tokens", 1, NULL, OPT_OWN},        {"groups", 1, NULL, OPT_GROUPS},
+        {"group-size", 1, NULL, OPT_GROUP_SIZE}, {"steps", 1, NULL, OPT_STEPS},
+        {"repeats", 1, NULL, OPT_REPEATS},       {"step-tokens", 1, NULL, OPT_STEP_TOKENS},
+        {"peak-mib", 1, NULL, OPT_PEAK_MIB},     {"peak-side", 1, NULL, OPT_PEAK_SIDE},
+        {"peak-ms", 1, NULL, OPT_PEAK_MS},       {0}};
     int option;
     while ((option = getopt_long(argc, argv, "", names, NULL)) != -1)
         TRY(take(o, option, optarg, e));
@@ -145,6 +142,7 @@ static int write_random(int argc, char **argv, struct err *e)
 static int run(int argc, char **argv, bool *differs, struct err *e)
 {
     struct check_options o = {.rig = {.device = "cpu",
+                                      .graphs = true,
                                       .prefix_tokens = 1024,
                                       .own_tokens = 64,
                                       .n_groups = 2,

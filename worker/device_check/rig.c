@@ -10,6 +10,9 @@
 #include "engine/kvpool.h"
 
 enum { PREFIX_SEED = 1, OWN_SEED, SLACK_PAGES = 8 };
+/* Decoding before it is measured: what is done at a step's first times (products tried, graphs
+ * captured) is done then. */
+enum { STEPS_AHEAD = 3 };
 
 static size_t prompt_tokens(const struct rig_options *o)
 {
@@ -22,7 +25,7 @@ static size_t answer_tokens(const struct rig_options *o)
     const size_t n = o->n_groups * o->group_size;
     const size_t own = o->own_tokens + KV_PAGE_TOKENS; /* behind what the cache has */
     const size_t prompt_steps = size_divide_up(n * own, o->step_tokens);
-    return o->n_steps + prompt_steps + n / 16 + 8;
+    return STEPS_AHEAD + o->n_steps + prompt_steps + n / 16 + 8;
 }
 
 static size_t pool_bytes(const struct model *m, const struct rig_options *o)
@@ -40,6 +43,7 @@ int rig_open(struct rig *r, const struct model *m, const struct rig_options *o, 
     const struct engine_options options = {.device = o->device,
                                            .device_ordinal = o->ordinal,
                                            .device_exact = o->exact,
+                                           .device_graphs = o->graphs,
                                            .batch = o->n_groups * o->group_size,
                                            .step_tokens = o->step_tokens,
                                            .chunk_tokens = o->step_tokens,
@@ -125,6 +129,9 @@ static void end(const struct rig *r, const struct start *s, struct rig_sample *o
         return;
     out->cost.steps -= s->cost.steps;
     out->cost.copies -= s->cost.copies;
+    out->cost.graphs_captured -= s->cost.graphs_captured;
+    out->cost.graphs_replayed -= s->cost.graphs_replayed;
+    out->cost.graph_launches -= s->cost.graph_launches;
     for (size_t i = 0; i < DEVICE_N_FAMILIES; i++) {
         struct device_cost *c = &out->cost.of[i];
         const struct device_cost *before = &s->cost.of[i];
@@ -158,13 +165,14 @@ static int refuse_lengths(const struct rig *r, size_t n, struct err *e)
                    n, r->options.prefix_tokens, r->options.n_steps);
 }
 
-/* Steps until n rows decode and nothing else; *row_keys: the keys that they see in the next
- * step. */
+/* Steps until n rows decode and nothing else, and have done so a few times; *row_keys: the keys
+ * that they see in the next step. */
 static int step_until_all_decode(struct rig *r, size_t n, double *row_keys, struct err *e)
 {
     const struct engine_counters first = engine_counters(r->engine);
     struct engine_counters before, after = first;
-    do {
+    size_t n_alike = 0;
+    while (n_alike < STEPS_AHEAD) {
         bool worked;
         struct seq_result early;
         before = after;
@@ -172,7 +180,9 @@ static int step_until_all_decode(struct rig *r, size_t n, double *row_keys, stru
         after = engine_counters(r->engine);
         if (!worked || engine_collect(r->engine, &early))
             return refuse_lengths(r, n, e);
-    } while (after.rows - before.rows != n || after.computed_tokens != before.computed_tokens);
+        n_alike +=
+            after.rows - before.rows == n && after.computed_tokens == before.computed_tokens;
+    }
     /* The last prompt row of each gave its first token, every other row one more. */
     const double generated = (double)n + (double)(after.rows - first.rows) -
                              (double)(after.computed_tokens - first.computed_tokens);

@@ -22,6 +22,7 @@ struct rig_options {
     const char *device; /* "cpu", "cuda", "cuda-emu" */
     size_t ordinal;
     bool exact;
+    bool graphs;          /* steps of few rows are launched as one */
     bool shares;          /* rows of a group read their prefix together */
     size_t prefix_tokens; /* of a group, a multiple of 32 */
     size_t own_tokens;    /* of a sequence, behind the prefix */

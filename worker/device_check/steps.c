@@ -35,8 +35,10 @@ static json_t *cost_json(const struct device_counters *c)
             json_pack("{s:I, s:I, s:I, s:I}", "launches", (json_int_t)c->of[i].launches,
                       "bytes_read", (json_int_t)c->of[i].bytes_read, "bytes_written",
                       (json_int_t)c->of[i].bytes_written, "flops", (json_int_t)c->of[i].flops));
-    return json_pack("{s:I, s:I, s:o}", "steps", (json_int_t)c->steps, "copies",
-                     (json_int_t)c->copies, "of", of);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "steps", (json_int_t)c->steps, "copies",
+                     (json_int_t)c->copies, "graphs_captured", (json_int_t)c->graphs_captured,
+                     "graphs_replayed", (json_int_t)c->graphs_replayed, "graph_launches",
+                     (json_int_t)c->graph_launches, "of", of);
 }
 
 static json_t *model_json(const struct model *m)
@@ -68,10 +70,11 @@ static int print_sample(const struct steps *s, const char *what, const struct ri
                         struct err *e)
 {
     json_t *line = json_pack(
-        "{s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "what", what,
-        "shares", (int)r->options.shares, "prefix_tokens", (json_int_t)r->options.prefix_tokens,
-        "step_tokens", (json_int_t)r->options.step_tokens, "groups", (json_int_t)n_groups,
-        "group_size", (json_int_t)group_size, "times", (json_int_t)sample->n_times, "steps",
+        "{s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "what",
+        what, "shares", (int)r->options.shares, "graphs", (int)r->options.graphs,
+        "prefix_tokens", (json_int_t)r->options.prefix_tokens, "step_tokens",
+        (json_int_t)r->options.step_tokens, "groups", (json_int_t)n_groups, "group_size",
+        (json_int_t)group_size, "times", (json_int_t)sample->n_times, "steps",
         (json_int_t)sample->n_steps, "seconds", sample->seconds, "rows", sample->rows,
         "logits_rows", sample->logits_rows, "row_keys", sample->row_keys, "kv_tokens",
         sample->kv_tokens, "roof_bytes", roof_bytes(&s->roof, sample));
@@ -127,15 +130,38 @@ static int run_apart(const struct steps *s, struct rig *r, struct err *e)
     return decode(s, r, r->options.n_groups, r->options.group_size, e);
 }
 
-static int run(const struct steps *s, bool shares, struct err *e)
+/* One sequence, whose launches take longest beside what they do. */
+static int run_launches(const struct steps *s, struct rig *r, struct err *e)
+{
+    TRY(prefill_all(s, r, e));
+    return decode(s, r, 1, 1, e);
+}
+
+typedef int run_fn(const struct steps *s, struct rig *r, struct err *e);
+
+static int run(const struct steps *s, const struct rig_options *o, run_fn *measure,
+               struct err *e)
 {
     struct rig r;
-    struct rig_options o = s->options->rig;
-    o.shares = shares;
-    TRY(rig_open(&r, s->model, &o, e));
-    const int rc = shares ? run_shared(s, &r, e) : run_apart(s, &r, e);
+    TRY(rig_open(&r, s->model, o, e));
+    const int rc = measure(s, &r, e);
     rig_close(&r);
     return rc;
+}
+
+static int run_all(const struct steps *s, struct err *e)
+{
+    struct rig_options o = s->options->rig;
+    o.shares = true;
+    TRY(run(s, &o, run_shared, e));
+    o.shares = false;
+    TRY(run(s, &o, run_apart, e));
+    if (!o.graphs)
+        return 0;
+    o.shares = true;
+    o.graphs = false;
+    o.n_groups = o.group_size = 1;
+    return run(s, &o, run_launches, e);
 }
 
 static int measure_peaks(struct steps *s, struct err *e)
@@ -157,8 +183,7 @@ int check_steps(const struct check_options *o, struct err *e)
     TRY_OUT(rc, model_open(o->model, &m, e));
     s.model = m;
     s.roof = roof_of(m, KV_BF16);
-    TRY_OUT(rc, run(&s, true, e));
-    TRY_OUT(rc, run(&s, false, e));
+    TRY_OUT(rc, run_all(&s, e));
 out:
     model_close(m);
     return rc;

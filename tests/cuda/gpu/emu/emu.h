@@ -16,6 +16,10 @@ static inline void emu_set_seed(uint64_t)
 {
 }
 
+static inline void emu_refuse_graphs(unsigned)
+{
+}
+
 static inline emu_counts emu_count()
 {
     return emu_counts();
