@@ -204,7 +204,7 @@ static host_array<float> run(const opened &o, const made_step &m)
     must(o.table->step(o.d, &s, &e), e);
     for (size_t i = 0; i < s.n_logits; i++)
         must(o.table->read_logits(o.d, i, out.data() + i * V, &e), e);
-    must(o.table->read_best(o.d, best.data(), &e), e);
+    must(o.table->read_best(o.d, 0, best.data(), &e), e);
     for (int32_t b : best)
         out.push_back((float)b);
     return out;

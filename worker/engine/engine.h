@@ -189,8 +189,8 @@ struct engine_counters {
     struct prefix_counters prefix;
     struct draft_counters drafts;
     struct kv_disk_counters disk; /* its loaded tokens are among the cached ones */
-    int64_t busy_us;              /* inside engine_step */
-    int64_t prefill_us;           /* steps' time, shared out by rows */
+    int64_t busy_us;    /* inside engine_step; a device one step ahead works between, too */
+    int64_t prefill_us; /* steps' time, shared out by rows */
     int64_t decode_us;
 };
 
