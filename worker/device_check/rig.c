@@ -125,6 +125,7 @@ static void end(const struct rig *r, const struct start *s, struct rig_sample *o
         return;
     out->cost.steps -= s->cost.steps;
     out->cost.copies -= s->cost.copies;
+    out->cost.bytes_to_host -= s->cost.bytes_to_host;
     for (size_t i = 0; i < DEVICE_N_FAMILIES; i++) {
         struct device_cost *c = &out->cost.of[i];
         const struct device_cost *before = &s->cost.of[i];
