@@ -3,7 +3,7 @@
  * token, as when each job runs alone. Without it, and beside the CPU, two answers may part
  * where two tokens are nearly as likely: at the first place where they do, the CPU's logits of
  * the two are at most twice the error of the device apart, and those errors are small. What
- * is more is a fault.
+ * is more is a fault. Sampled answers are compared where they have to be the same.
  */
 #include <jansson.h>
 #include <math.h>
@@ -81,7 +81,15 @@ static const struct lever levers[] = {
     {"fast, heads, shared, graphs", false, false, {TOGETHER, SHARED, HEADS, GRAPHS}},
     {"the CPU in float32", false, true, {ALONE}},
 };
-enum { N_LEVERS = sizeof levers / sizeof levers[0] };
+static const struct lever sampled[] = {
+    {"exact, sampled, one after another", true, false, {ALONE}},
+    {"exact, sampled, all at once, shared, graphs", true, false, {TOGETHER, SHARED, GRAPHS}},
+    {"exact, sampled, drafts, shared, graphs", true, false, {TOGETHER, SHARED, DRAFTS, GRAPHS}},
+};
+enum {
+    N_LEVERS = sizeof levers / sizeof levers[0],
+    N_SAMPLED = sizeof sampled / sizeof sampled[0],
+};
 
 struct equal {
     const struct check_options *options;
@@ -118,7 +126,19 @@ static int open_engine(const struct equal *q, const struct lever *lever, struct 
 
 /* ------------------------------------------------------------------ answers */
 
-static int submit_all(const struct equal *q, struct engine *eng, struct err *e)
+/* From a narrow cut, from a wide one, and from all tokens: of the last two some draws go beyond
+ * a device's candidates. */
+static struct sample_params sample_of(size_t job)
+{
+    static const float temperatures[] = {0.8f, 1, 1.5f}, top_p[] = {0.9f, 0.999f, 1};
+    struct sample_params p = sample_params_greedy();
+    p.temperature = temperatures[job % 3];
+    p.top_p = top_p[job % 3];
+    p.stream = job;
+    return p;
+}
+
+static int submit_all(const struct equal *q, struct engine *eng, bool samples, struct err *e)
 {
     static size_t ids[N_JOBS];
     int32_t prompt[PROMPT_MAX];
@@ -129,7 +149,8 @@ static int submit_all(const struct equal *q, struct engine *eng, struct err *e)
                                         .n_prompt = prompts[i].length,
                                         .max_tokens = N_OUT,
                                         .ignore_eos = true,
-                                        .sample = sample_params_greedy(),
+                                        .sample =
+                                            samples ? sample_of(i) : sample_params_greedy(),
                                         .user = &ids[i]};
         TRY(engine_submit(eng, &req, e));
     }
@@ -149,14 +170,14 @@ static int check_ran_heads(const struct engine *eng, const struct lever *lever, 
                    has_heads ? "not run the heads" : "run heads that nobody asked");
 }
 
-static int answer_all(const struct equal *q, const struct lever *lever, struct answers *out,
-                      struct err *e)
+static int answer_all(const struct equal *q, const struct lever *lever, bool samples,
+                      struct answers *out, struct err *e)
 {
     struct engine *eng = NULL;
     struct seq_result r;
     int rc = 0;
     TRY_OUT(rc, open_engine(q, lever, &eng, e));
-    TRY_OUT(rc, submit_all(q, eng, e));
+    TRY_OUT(rc, submit_all(q, eng, samples, e));
     while (engine_active(eng) > 0) {
         bool worked;
         TRY_OUT(rc, engine_step(eng, &worked, e));
@@ -290,19 +311,26 @@ static void plant_error(const struct equal *q, struct answers *a)
         (int32_t)(((size_t)*token + q->model->config.n_vocab / 2) % q->model->config.n_vocab);
 }
 
-static int compare_all(struct equal *q, struct err *e)
+static int compare_answers(struct equal *q, const struct lever *all, size_t n, bool samples,
+                           struct err *e)
 {
     struct answers want = {0};
-    TRY(compare_logits(q, e));
-    TRY(answer_all(q, &levers[0], &want, e));
-    for (size_t i = 1; i < N_LEVERS; i++) {
+    TRY(answer_all(q, &all[0], samples, &want, e));
+    for (size_t i = 1; i < n; i++) {
         struct answers got = {0};
-        TRY(answer_all(q, &levers[i], &got, e));
-        if (q->options->plants_error && !levers[i].exact)
+        TRY(answer_all(q, &all[i], samples, &got, e));
+        if (q->options->plants_error && !all[i].exact)
             plant_error(q, &got);
-        TRY(compare(q, &levers[i], &want, &got, e));
+        TRY(compare(q, &all[i], &want, &got, e));
     }
     return 0;
+}
+
+static int compare_all(struct equal *q, struct err *e)
+{
+    TRY(compare_logits(q, e));
+    TRY(compare_answers(q, levers, N_LEVERS, false, e));
+    return compare_answers(q, sampled, N_SAMPLED, true, e);
 }
 
 static int open_logits(struct equal *q, struct err *e)

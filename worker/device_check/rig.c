@@ -132,6 +132,7 @@ static void end(const struct rig *r, const struct start *s, struct rig_sample *o
     out->cost.graphs_captured -= s->cost.graphs_captured;
     out->cost.graphs_replayed -= s->cost.graphs_replayed;
     out->cost.graph_launches -= s->cost.graph_launches;
+    out->cost.bytes_to_host -= s->cost.bytes_to_host;
     for (size_t i = 0; i < DEVICE_N_FAMILIES; i++) {
         struct device_cost *c = &out->cost.of[i];
         const struct device_cost *before = &s->cost.of[i];
