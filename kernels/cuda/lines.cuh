@@ -69,17 +69,6 @@ DEVICE void store_quad_bf16(bf16 *row, int q, int n_cols, bool is_wide, const qu
         row[4 * q + i] = rounded.v[i];
 }
 
-/* Keys are in the order of the floats, with one key for both zeros and 0 for NaN. */
-DEVICE uint32_t key_of(float value)
-{
-    if (value != value)
-        return 0;
-    const float one_zero = value + 0.0f;
-    uint32_t bits;
-    memcpy(&bits, &one_zero, sizeof bits);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 /* The sum of a warp's values in every lane, always in the same order. */
 DEVICE float sum_of_warp(float value)
 {

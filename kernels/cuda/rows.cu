@@ -3,6 +3,7 @@
  * are bound by memory: each byte is read and written once, in accesses of 16 bytes (bfloat16
  * rows of a norm: 8).
  */
+#include "best.cuh"
 #include "blocks.cuh"
 #include "count.cuh"
 #include "lines.cuh"
@@ -213,20 +214,9 @@ void silu_mul(stream_t s, const bf16 *gate_up, int n_rows, int ffn_dim, bf16 *in
 
 /*
  * A maximum is exact, so neither the cut of a row into blocks nor the order of comparisons
- * shows. Threads compare floats; what they have found meets as (key, index).
+ * shows. Threads compare floats; what they have found meets as keys.
  */
 enum { ARGMAX_THREADS = 512, ARGMAX_WARPS = ARGMAX_THREADS / WARP_LANES };
-
-struct found {
-    uint32_t key;
-    int32_t index;
-};
-
-DEVICE found better_of(const found &a, const found &b)
-{
-    const bool is_b = b.key > a.key || (b.key == a.key && b.index < a.index);
-    return is_b ? b : a;
-}
 
 /* Of quads first, first + step, ... of those in [begin, end); all of an index's own are met in
  * rising order, so the first of equals stays. */
@@ -244,15 +234,6 @@ DEVICE found best_of_quads(const float *row, int n_vocab, bool is_wide, int firs
             }
     }
     return {key_of(best), index};
-}
-
-DEVICE found best_of_warp(found mine)
-{
-    for (int mask = WARP_LANES / 2; mask > 0; mask /= 2) {
-        const found other = {shuffle_xor(mine.key, mask), shuffle_xor(mine.index, mask)};
-        mine = better_of(mine, other);
-    }
-    return mine;
 }
 
 /* A row of nothing but NaN gives 0. */

@@ -12,13 +12,14 @@
  * The bests of a row's parts go the same way once more. Values meet as one number, key of the
  * logit above, id's complement below: no two are equal, and 0 is none.
  *
- * Bound by memory: V * 4 bytes a row. Ranks cost 256 comparisons a thread and part, about as
- * long as the reading; a histogram of keys would have all of a row's logits in a few bins.
+ * Bound by memory: V * 4 bytes a row. By their instructions ranks take about as long as the
+ * reading, 256 comparisons a thread and part (not measured); a histogram of keys would have all
+ * of a row's logits in a few bins.
  */
+#include "best.cuh"
+#include "count.cuh"
 #include "lines.cuh"
 #include "ops.cuh"
-
-#include "count.cuh"
 
 extern "C" {
 #include "base/check.h"
@@ -30,8 +31,7 @@ enum {
     THREAD_QUADS = 8,
     THREAD_VALUES = 4 * THREAD_QUADS,
     PART_VALUES = SAMPLE_THREADS * THREAD_VALUES,
-    PARTS_MAX =
-        PART_VALUES / DEVICE_CANDIDATES, /* whose bests are no more than a part's values */
+    PARTS_MAX = PART_VALUES / DEVICE_CANDIDATES, /* their bests are at most a part's values */
     FOUND_MAX = DEVICE_CANDIDATES * THREAD_VALUES,
 };
 static_assert((int)DEVICE_CANDIDATES_VOCAB_MAX <= (int)PARTS_MAX * (int)PART_VALUES,
