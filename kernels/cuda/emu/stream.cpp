@@ -162,6 +162,11 @@ void copy_on_device(stream_t, void *to, const void *from, size_t bytes)
     device_check_range(from, bytes, "copy_on_device()");
     if (bytes == 0)
         return;
+    const size_t apart = to > from ? (size_t)((const char *)to - (const char *)from)
+                                   : (size_t)((const char *)from - (const char *)to);
+    if (apart < bytes)
+        emu_fail({}, "copy_on_device() of %zu bytes onto themselves, %zu further", bytes,
+                 apart);
     pthread_mutex_lock(&stream_lock);
     count_copy(bytes);
     memcpy(to, from, bytes);
