@@ -140,6 +140,13 @@ static void flag_name(const char *key, char *out, size_t capacity)
             *c = '-';
 }
 
+static const char *default_of(const struct setting *row)
+{
+    if (row->kind == SETTING_BOOL)
+        return strcmp(row->default_text, "0") == 0 ? "off" : "on";
+    return *row->default_text ? row->default_text : "none";
+}
+
 static void print_setting(FILE *out, const struct setting *row)
 {
     char flag[64];
@@ -152,8 +159,7 @@ static void print_setting(FILE *out, const struct setting *row)
     char range[64] = "";
     if (row->kind == SETTING_S64)
         snprintf(range, sizeof range, "%lld..%lld, ", (long long)row->min, (long long)row->max);
-    fprintf(out, "  %-30s %s (%sdefault %s)\n", left, row->help, range,
-            *row->default_text ? row->default_text : "none");
+    fprintf(out, "  %-30s %s (%sdefault %s)\n", left, row->help, range, default_of(row));
 }
 
 static void print_command_help(FILE *out, const struct command *command)

@@ -349,9 +349,81 @@ KERNEL void matrix_from_elsewhere(int32_t *x, bool has_bug)
     x[threadIdx.x] = numbers[THREADS - 1 - threadIdx.x];
 }
 
+/* The lanes of one warp lay out rows for each other. */
+KERNEL void matrix_without_barrier(int32_t *x, bool has_bug)
+{
+    SHARED(int32_t, rows, 32 * 4);
+    const unsigned lane = threadIdx.x % 32;
+    const int32_t number = x[THREADS - 1 - threadIdx.x];
+    uint32_t r[4];
+    if (threadIdx.x < 32) {
+        for (int i = 0; i < 4; i++)
+            rows[4 * lane + i] = number;
+        if (!has_bug)
+            sync_warp();
+        load_matrix_x4(r, rows + 4 * lane);
+    }
+    sync_block();
+    x[threadIdx.x] = number;
+}
+
+struct alignas(16) four {
+    int32_t at[4];
+};
+
+/* A host reads four numbers from everywhere. */
+KERNEL void vector_off_alignment(int32_t *x, bool has_bug)
+{
+    const unsigned last = THREADS - 1 - threadIdx.x,
+                   first = last / 4 * 4 - (has_bug && last > 4);
+    const four *volatile from = reinterpret_cast<const four *>(x + first);
+    const four numbers = *from;
+    sync_block();
+    x[threadIdx.x] = numbers.at[last - first];
+}
+
+/* Each of two arrays fits, both together do not. */
+KERNEL void static_beyond_limit(int32_t *x, bool has_bug)
+{
+    SHARED(int32_t, half, 8 << 10);
+    half[threadIdx.x] = x[threadIdx.x];
+    if (has_bug) {
+        SHARED(int32_t, other, 8 << 10);
+        other[threadIdx.x] = half[threadIdx.x];
+    }
+    sync_block();
+    x[threadIdx.x] = half[THREADS - 1 - threadIdx.x];
+}
+
+KERNEL void fill_shared(int32_t *x)
+{
+    SHARED(int32_t, number, 256);
+    DYNAMIC_SHARED(int32_t, numbers);
+    number[0] = numbers[0] = 1;
+    *x = number[0] + numbers[0];
+}
+
+static bool all_shared_memory_fits(bool has_bug)
+{
+    int32_t *x = (int32_t *)device_alloc(sizeof(*x));
+    LAUNCH(fill_shared, 1, 1, (226 << 10) + 4 * has_bug, nullptr, x);
+    device_free(x);
+    return true;
+}
+
 KERNEL void read_one(const int32_t *from, int32_t *to)
 {
     *to = *from;
+}
+
+KERNEL void nothing()
+{
+}
+
+static bool blocks_are_not_too_deep(bool has_bug)
+{
+    LAUNCH(nothing, 1, dim3(1, 1, 64 + has_bug), 0, nullptr);
+    return !last_error();
 }
 
 static bool kernel_reads_device_memory(bool has_bug)
@@ -429,6 +501,17 @@ static bool copies_all(bool has_bug)
     const int32_t numbers[4] = {1, 2, 3, 4};
     int32_t *x = (int32_t *)device_alloc(sizeof(numbers));
     copy_to_device(nullptr, x + has_bug, numbers, sizeof(numbers));
+    device_free(x);
+    return true;
+}
+
+static bool copies_to_elsewhere(bool has_bug)
+{
+    const int32_t numbers[4] = {1, 2, 3, 4};
+    int32_t *x = (int32_t *)device_alloc(sizeof(numbers));
+    copy_to_device(nullptr, x, numbers, sizeof(numbers));
+    copy_on_device(nullptr, x + 2 - has_bug, x, 8);
+    stream_wait(nullptr);
     device_free(x);
     return true;
 }
@@ -645,12 +728,18 @@ int main()
     PLANTED(wide_read_off_alignment, ASAN_OR_RACE, nullptr, "misaligned address",
             "not aligned to as many");
     PLANTED(matrix_from_elsewhere, ALL, "not shared memory of the block", nullptr, nullptr);
+    PLANTED(matrix_without_barrier, RACE, nullptr, nullptr, race);
+    PLANTED(vector_off_alignment, ASAN, nullptr, "misaligned address", nullptr);
+    PLANTED(static_beyond_limit, ALL, "65536 bytes of shared arrays", nullptr, nullptr);
+    PLANTED_HOST(all_shared_memory_fits, ALL, "beside the 231428", nullptr, nullptr);
+    PLANTED_HOST(blocks_are_not_too_deep, ALL, nullptr, nullptr, nullptr);
     PLANTED(barrier_for_some, ALL, "divergent", nullptr, race);
     PLANTED(two_barriers, ALL, "divergent", nullptr, nullptr);
     PLANTED(barriers_of_unlike_number, ALL, "divergent", nullptr, nullptr);
     PLANTED(lane_has_returned, ALL, "thread (3,0,0)", nullptr, nullptr);
     PLANTED(lanes_in_two_places, ALL, "divergent", nullptr, nullptr);
     PLANTED_HOST(copies_all, ALL, "4 bytes into an allocation of 16", nullptr, nullptr);
+    PLANTED_HOST(copies_to_elsewhere, ALL, "onto themselves", nullptr, nullptr);
     PLANTED_HOST(frees_what_it_allocated, ALL, "never freed", nullptr, nullptr);
     PLANTED_HOST(frees_once, ALL, "did not give", nullptr, nullptr);
     PLANTED_HOST(graph_has_its_count_in_memory, ALL, nullptr, nullptr, nullptr);

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "engine/kvpool.h"
 #include "golden.h"
 #include "levers.h"
 
@@ -42,6 +43,43 @@ static bool is_in_small_form(const char *lever)
            strcmp(lever, "heads and lookup, shared attention, preempted") == 0;
 }
 
+struct asked {
+    const char *name, *isa;
+    struct model *model, *drafting;
+    enum kv_type kv;
+};
+
+static struct answers *answer_alike(const struct asked *a, const struct lever *lever,
+                                    const struct answers *want)
+{
+    struct answers *got =
+        levers_answer(a->model, a->drafting, a->isa, "cuda-emu", a->kv, lever, 42);
+    const int job = levers_first_difference(want, got);
+    if (job >= 0)
+        fail_msg("%s, %s, graphs %s: job %d differs", a->name, lever->name,
+                 lever->options.device_graphs ? "on" : "off", job);
+    assert_int_equal(got->device.graphs_replayed > 0, lever->options.device_graphs);
+    const bool has_heads = lever->options.speculation & SPECULATION_HEADS;
+    assert_true((got->device.of[DEVICE_GUESS].launches > 0) == has_heads);
+    return got;
+}
+
+/* Whether a pool runs out while jobs are answered hangs on where their answers end, which
+ * differs from model to model: one to which it did not happen has it in a smaller pool. */
+static void check_lever(const struct asked *a, struct lever lever, const struct answers *want)
+{
+    enum { N_SMALLER = 2 };
+    struct answers *got = answer_alike(a, &lever, want);
+    for (int i = 0; i < N_SMALLER && lever.pool_tokens && !levers_shows_signs(&lever, got);
+         i++) {
+        lever.pool_tokens -= KV_PAGE_TOKENS;
+        free(got);
+        got = answer_alike(a, &lever, want);
+    }
+    levers_check_signs(&lever, got);
+    free(got);
+}
+
 static void check_model(const char *name, enum kv_type kv)
 {
     const char *isas[3];
@@ -52,22 +90,14 @@ static void check_model(const char *name, enum kv_type kv)
     struct answers *want = levers_answer(m, NULL, isa, "cuda-emu", kv, &lever_plain, 42);
     assert_true(levers_first_difference(cpu, want) >= 0);
     assert_int_equal(want->device.graphs_replayed, 0);
+    const struct asked asked = {name, isa, m, drafting, kv};
     size_t n = 0;
     for (size_t i = 0; i < 2 * n_levers; i++) {
         struct lever lever = levers[i / 2];
         if (!is_full() && !is_in_small_form(lever.name))
             continue;
         lever.options.device_graphs = i % 2 == 1;
-        struct answers *got = levers_answer(m, drafting, isa, "cuda-emu", kv, &lever, 42);
-        const int job = levers_first_difference(want, got);
-        if (job >= 0)
-            fail_msg("%s, %s, graphs %s: job %d differs", name, lever.name,
-                     lever.options.device_graphs ? "on" : "off", job);
-        levers_check_signs(&lever, got);
-        assert_int_equal(got->device.graphs_replayed > 0, lever.options.device_graphs);
-        const bool has_heads = lever.options.speculation & SPECULATION_HEADS;
-        assert_true((got->device.of[DEVICE_GUESS].launches > 0) == has_heads);
-        free(got);
+        check_lever(&asked, lever, want);
         n++;
     }
     assert_int_equal(n, 2 * (is_full() ? n_levers : N_SMALL));

@@ -54,6 +54,8 @@ struct answers *levers_answer(const struct model *m, const struct model *draftin
                               const struct lever *lever, uint64_t seed);
 /* The first job whose answers differ, or -1. */
 int levers_first_difference(const struct answers *a, const struct answers *b);
+/* Whether everything that must have happened has. */
+bool levers_shows_signs(const struct lever *lever, const struct answers *a);
 /* Fails the test when what must have happened has not, or something else has. */
 void levers_check_signs(const struct lever *lever, const struct answers *a);
 

@@ -13,7 +13,7 @@ const race_hooks *race_of_launches;
 
 enum {
     QUEUE_SLOTS = 2 * EMU_THREADS_MAX, /* a power of two */
-    DYNAMIC_BYTES_MAX = 227 << 10,     /* of a block on sm_90 */
+    BLOCK_Z_MAX = 64,
     GRID_X_MAX = 0x7fffffff,
     GRID_YZ_MAX = 65535
 };
@@ -334,13 +334,16 @@ static bool is_launch_possible(const emu_launch &l)
     if (n_threads == 0 || n_threads > EMU_THREADS_MAX)
         error_set("kernel %s: a block of %u x %u x %u threads; it can have 1 to %d", l.kernel,
                   l.block.x, l.block.y, l.block.z, EMU_THREADS_MAX);
+    else if (l.block.z > BLOCK_Z_MAX)
+        error_set("kernel %s: a block of %u x %u x %u threads; it is at most %d deep", l.kernel,
+                  l.block.x, l.block.y, l.block.z, BLOCK_Z_MAX);
     else if (l.grid.x == 0 || l.grid.y == 0 || l.grid.z == 0 || l.grid.x > GRID_X_MAX ||
              l.grid.y > GRID_YZ_MAX || l.grid.z > GRID_YZ_MAX)
         error_set("kernel %s: a grid of %u x %u x %u blocks cannot be launched", l.kernel,
                   l.grid.x, l.grid.y, l.grid.z);
-    else if (l.dynamic_bytes > DYNAMIC_BYTES_MAX)
+    else if (l.dynamic_bytes > SHARED_BYTES_MAX)
         error_set("kernel %s: %zu bytes of shared memory; a block can have %d", l.kernel,
-                  l.dynamic_bytes, DYNAMIC_BYTES_MAX);
+                  l.dynamic_bytes, SHARED_BYTES_MAX);
     else
         return true;
     return false;

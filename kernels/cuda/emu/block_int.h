@@ -140,6 +140,8 @@ void copy_run(emu_stream *s, const copy_request &copy);
 
 /* ---- shared.cpp */
 
+enum { SHARED_BYTES_MAX = 227 << 10, STATIC_BYTES_MAX = 48 << 10 }; /* of a block on sm_90 */
+
 void shared_open(size_t dynamic_bytes); /* of a launch */
 void shared_begin_block();
 void shared_close(); /* fails when a launch wrote beyond its dynamic shared memory */

@@ -22,6 +22,7 @@ static struct {
         size_t bytes;
     } arrays[SHARED_ARRAYS_MAX]; /* static ones that the block has come to */
     unsigned n_arrays;
+    size_t static_bytes; /* of those arrays */
 } shared;
 
 void shared_open(size_t dynamic_bytes)
@@ -35,6 +36,7 @@ void shared_open(size_t dynamic_bytes)
 void shared_begin_block()
 {
     shared.n_arrays = 0;
+    shared.static_bytes = 0;
     if (shared.dynamic)
         memset(shared.dynamic, EMU_POISON, shared.dynamic_bytes);
 }
@@ -55,6 +57,15 @@ void emu_shared_begin(uint64_t *serial, void *array, size_t bytes)
     if (shared.n_arrays == SHARED_ARRAYS_MAX)
         emu_fail({}, "more than %d shared arrays", SHARED_ARRAYS_MAX);
     shared.arrays[shared.n_arrays++] = {(const char *)array, bytes};
+    shared.static_bytes += bytes;
+    if (shared.static_bytes > STATIC_BYTES_MAX)
+        emu_fail({}, "has %zu bytes of shared arrays; %d is the most", shared.static_bytes,
+                 STATIC_BYTES_MAX);
+    if (shared.static_bytes + shared.dynamic_bytes > SHARED_BYTES_MAX)
+        emu_fail({},
+                 "has %zu bytes of shared arrays beside the %zu it was launched with; a "
+                 "block can have %d",
+                 shared.static_bytes, shared.dynamic_bytes, SHARED_BYTES_MAX);
 }
 
 void *emu_dynamic_shared()

@@ -215,5 +215,10 @@ void copy_on_device(stream_t s, void *to, const void *from, size_t bytes)
 {
     device_check_range(to, bytes, "copy_on_device()");
     device_check_range(from, bytes, "copy_on_device()");
+    const size_t apart = to > from ? (size_t)((const char *)to - (const char *)from)
+                                   : (size_t)((const char *)from - (const char *)to);
+    if (apart < bytes)
+        emu_fail({}, "copy_on_device() of %zu bytes onto themselves, %zu further", bytes,
+                 apart);
     ask_for(s, {copy_request::ON_DEVICE, to, from, bytes});
 }

@@ -59,6 +59,22 @@ static void load_matrices(lane_slot *slots, bool transposed)
     }
 }
 
+/* A lane reads what others pointed to: a barrier has to stand between their writes and this. */
+static void note_rows_read(const lane_slot *slots, unsigned lane, bool transposed,
+                           const void *pc)
+{
+    const unsigned g = lane / 4, t = 2 * (lane % 4);
+    for (unsigned i = 0; race_of_launches && i < 4; i++) {
+        const lane_slot *matrix = slots + 8 * i;
+        if (!transposed) {
+            race_note((const char *)matrix[g].load.row + 2 * t, 4, ACCESS_READ, pc);
+            continue;
+        }
+        race_note((const char *)matrix[t].load.row + 2 * g, 2, ACCESS_READ, pc);
+        race_note((const char *)matrix[t + 1].load.row + 2 * g, 2, ACCESS_READ, pc);
+    }
+}
+
 void emu_load_matrix(uint32_t r[4], const void *row, bool transposed, emu_place place)
 {
     const thread *t = thread_now();
@@ -69,6 +85,7 @@ void emu_load_matrix(uint32_t r[4], const void *row, bool transposed, emu_place 
     mine->load.row = row;
     if (warp_meet(WAIT_LOAD_MATRIX, place))
         load_matrices(slots, transposed);
+    note_rows_read(slots, t->linear % EMU_WARP, transposed, __builtin_return_address(0));
     memcpy(r, mine->load.r, sizeof(mine->load.r));
 }
 
