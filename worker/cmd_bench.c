@@ -328,8 +328,8 @@ const struct command cmd_bench = {
     .takes = CLI_INPUT | CLI_JSON | CLI_PROMPT_TOKENS | CLI_LEVERS,
     .settings =
         "model db chat_template threads batch step_tokens prefill.chunk_tokens context kv.mb "
-        "kv.type activations device device.ordinal device.exact device.graphs device.ahead device.weights "
-        "max_tokens seed strict chunked_prefill prefix_cache "
+        "kv.type activations device device.ordinal device.exact device.graphs "
+        "device.ahead device.weights max_tokens seed strict chunked_prefill prefix_cache "
         "prefix_cache.min_tokens prefix_cache.mb prefix_cache.evict shared_attention grouping "
         "speculation speculation.heads "
         "group.open group.max_wait_s window.jobs window.tokens documents documents.mb",

@@ -164,7 +164,7 @@ DEVICE void write_few(const few &f, device_guess *out)
     }
 }
 
-struct few_args {
+struct best_few_args {
     const float *logits;
     int n_cols, stride;
     int part_quads;
@@ -174,7 +174,7 @@ struct few_args {
 };
 
 /* Block (c, t): the c-th of gridDim.x parts of row t; the only part writes the result. */
-KERNEL void best_few_of_rows(few_args a)
+KERNEL void best_few_of_rows(best_few_args a)
 {
     SHARED(few, of_warp, FEW_WARPS);
     const int thread = (int)threadIdx.x;
@@ -231,7 +231,7 @@ void best_few(stream_t s, const float *logits, int n_rows, int n_cols, int strid
     if (n_rows == 0)
         return;
     const int n_parts = scratch ? few_n_parts(n_rows, n_cols) : 1;
-    few_args a = {};
+    best_few_args a = {};
     a.logits = logits;
     a.n_cols = n_cols;
     a.stride = stride;

@@ -74,8 +74,8 @@ static void make_model(tiny *m)
     for (int i = 0; i < L; i++)
         make_layer(m, i);
     const device_tensor embedding = tensor_of(&m->embedding, 99, V, D);
-    m->model = {L,     D,     H,         KVH,       HD,   F,         V,
-                N_ROT, 1e-5f, ROPE_NEOX, m->layers, NULL, embedding, embedding};
+    m->model = {L,     D,         H,         KVH,  HD,        F,         V,   N_ROT,
+                1e-5f, ROPE_NEOX, m->layers, NULL, embedding, embedding, NULL};
     m->model.output_norm = m->norm.data();
 }
 
@@ -137,7 +137,8 @@ struct made_step {
     host_array<device_attend_row> rows;
     host_array<device_span> spans;
     host_array<device_block> blocks;
-    host_array<uint8_t> is_greedy;
+    host_array<uint8_t> wanted;
+    host_array<float> temperatures;
 };
 
 static void add_row(made_step *m, int sequence, int position)
@@ -152,7 +153,8 @@ static void add_row(made_step *m, int sequence, int position)
     m->rows.push_back({row, position, -1});
 }
 
-static made_step step_of(sequences *s, const host_array<int> &n_new)
+/* temperature 0: the greatest logits are wanted, else candidates too. */
+static made_step step_of(sequences *s, const host_array<int> &n_new, float temperature = 0)
 {
     made_step m;
     for (int i = 0; i < (int)n_new.size(); i++) {
@@ -167,7 +169,8 @@ static made_step step_of(sequences *s, const host_array<int> &n_new)
         for (int page = 0; page < (s->lengths[i] + 31) / 32; page++)
             m.pages.push_back(4 * i + page);
         m.logits_rows.push_back((int)m.tokens.size() - 1);
-        m.is_greedy.push_back(1);
+        m.wanted.push_back(temperature > 0 ? DEVICE_WANTS_CANDIDATES : DEVICE_WANTS_BEST);
+        m.temperatures.push_back(temperature);
     }
     return m;
 }
@@ -188,13 +191,28 @@ static device_step view(const made_step &m)
     s.pages = m.pages.data();
     s.n_logits = m.logits_rows.size();
     s.logits_rows = m.logits_rows.data();
-    s.is_greedy = m.is_greedy.data();
+    s.wanted = m.wanted.data();
+    s.temperatures = m.temperatures.data();
     s.n_layers = L;
     s.has_head = true;
     return s;
 }
 
-/* All logits of a step, with the greatest's places behind them. */
+static void add_candidates(const opened &o, const made_step &m, host_array<float> *out)
+{
+    struct err e = {};
+    host_array<device_candidates> found(m.wanted.size());
+    must(o.table->read_candidates(o.d, found.data(), &e), e);
+    for (const device_candidates &row : found) {
+        out->push_back((float)row.total);
+        for (const device_candidate &best : row.best) {
+            out->push_back(best.id < 0 ? 0 : best.logit);
+            out->push_back((float)best.id);
+        }
+    }
+}
+
+/* All logits of a step, with the greatest's places and the candidates behind them. */
 static host_array<float> run(const opened &o, const made_step &m)
 {
     const device_step s = view(m);
@@ -202,11 +220,15 @@ static host_array<float> run(const opened &o, const made_step &m)
     host_array<float> out(s.n_logits * V);
     host_array<int32_t> best(s.n_logits);
     must(o.table->step(o.d, &s, &e), e);
+    host_array<int32_t> all(s.n_logits);
     for (size_t i = 0; i < s.n_logits; i++)
-        must(o.table->read_logits(o.d, i, out.data() + i * V, &e), e);
+        all[i] = (int32_t)i;
+    must(o.table->read_logits(o.d, all.data(), all.size(), out.data(), &e), e);
     must(o.table->read_best(o.d, 0, best.data(), &e), e);
     for (int32_t b : best)
         out.push_back((float)b);
+    if (m.wanted[0] == DEVICE_WANTS_CANDIDATES)
+        add_candidates(o, m, &out);
     return out;
 }
 
@@ -241,6 +263,21 @@ static void graphs_change_no_bit_of_an_exact_step(void **)
     assert_int_equal(graphs.counters().graphs_captured, NIGHT_CAPTURED);
     assert_int_equal(graphs.counters().graphs_replayed, NIGHT_REPLAYED);
     assert_int_equal(graphs.counters().steps, NIGHT_STEPS);
+}
+
+/* A graph without candidates is none for a step that wants some. */
+static void candidates_are_found_by_graphs_of_their_own(void **)
+{
+    sequences a, b;
+    const opened plain(options_of(true, false)), graphs(options_of(true, true));
+    for (float temperature : {0.0f, 0.7f, 0.0f, 2.0f, 0.0f, 0.5f}) {
+        const host_array<float> want = run(plain, step_of(&a, each(3, 1), temperature));
+        const host_array<float> got = run(graphs, step_of(&b, each(3, 1), temperature));
+        assert_int_equal(want.size(), got.size());
+        assert_true(same_floats("candidates", want.data(), got.data(), want.size()));
+    }
+    assert_int_equal(graphs.counters().graphs_captured, 2);
+    assert_int_equal(graphs.counters().graphs_replayed, 4);
 }
 
 /* Pages of the KV pool, too: what fills a step up is written nowhere. */
@@ -406,6 +443,7 @@ int main()
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_change_no_bit_of_an_exact_step),
+        cmocka_unit_test(candidates_are_found_by_graphs_of_their_own),
         cmocka_unit_test(graphs_leave_the_pages_as_launches_do),
         cmocka_unit_test(graphs_stay_near_in_the_fast_mode),
         cmocka_unit_test(buckets_are_few_and_near),

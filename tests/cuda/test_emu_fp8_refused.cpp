@@ -32,6 +32,10 @@ int lt_multiply(lt *l, stream_t, const product_args &a, struct err *e)
     return 0;
 }
 
+void lt_prepare(lt *, stream_t, const product_args &)
+{
+}
+
 static int open_products(int n_inputs_max, struct err *e)
 {
     products_options o = {};

@@ -13,6 +13,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "namesake_rig.h"
 #include "port.cuh"
 
 enum { SEEDS = 5 };
@@ -559,9 +560,35 @@ static void what_a_capture_does_not_permit_spoils_it(void **)
     device_free(x);
 }
 
+/* ------------------------------------------------------------------ arguments */
+
+struct namesake {
+    float *out;
+    float number;
+};
+
+KERNEL void store_namesake(namesake a)
+{
+    *a.out = a.number;
+}
+
+/* Structs of one name in two files are two, as nvcc has them. */
+static void arguments_are_of_their_own_file(void **)
+{
+    float *out = device_floats(2), got[2];
+    namesake_launch(&out[0]);
+    const namesake a = {&out[1], 3.0f};
+    LAUNCH(store_namesake, 1, 1, 0, nullptr, a);
+    fetch(got, out, sizeof got);
+    assert_true(got[0] == 136.0f);
+    assert_true(got[1] == 3.0f);
+    device_free(out);
+}
+
 int main()
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arguments_are_of_their_own_file),
         cmocka_unit_test(blocks_add_up_their_numbers),
         cmocka_unit_test(every_thread_of_every_block_runs_once),
         cmocka_unit_test(lanes_see_what_others_gave),

@@ -31,9 +31,9 @@ typedef emu_event *event_t;
 
 /* Arguments are converted to the kernel's own types once, by the caller, as nvcc does. */
 template <class... P>
-void emu_launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
-                       size_t dynamic_bytes, stream_t s,
-                       typename std::common_type<P>::type... arguments)
+static void emu_launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+                              size_t dynamic_bytes, stream_t s,
+                              typename std::common_type<P>::type... arguments)
 {
     static_assert((std::is_trivially_copyable<P>::value && ...),
                   "a kernel takes its arguments by value, as plain bytes");
