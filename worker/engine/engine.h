@@ -83,7 +83,7 @@ struct engine_options {
     size_t device_ordinal;
     bool device_exact; /* what is computed of a sequence does not depend on what is beside it */
     bool device_graphs; /* small steps are launched as graphs, which changes no answer */
-    bool device_ahead; /* the next step is begun while one is computed (engine_ahead.h) */
+    bool device_ahead;  /* the next step is begun while one is computed (engine_ahead.h) */
     /* How a device keeps the layers' weights: "stored" (NULL is that), as the file does as far
      * as it has kernels for that; or "fp8". Borrowed until engine_open ends. */
     const char *device_weights;
