@@ -14,6 +14,7 @@
  * alone.
  */
 #include "blocks.cuh"
+#include "buckets.h"
 #include "count.cuh"
 #include "e4m3.cuh"
 #include "lines.cuh"
@@ -224,10 +225,7 @@ static size_t rows_of(const products_options &o)
  * them have plans. */
 static size_t rows_of_slice(size_t n_rows)
 {
-    size_t rows = ROWS_MULTIPLE;
-    while (rows < n_rows)
-        rows *= 2;
-    return rows;
+    return power_of_two_from(n_rows < ROWS_MULTIPLE ? (size_t)ROWS_MULTIPLE : n_rows);
 }
 
 static size_t sums_bytes_of(const products_options &o)
