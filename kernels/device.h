@@ -199,8 +199,8 @@ enum device_family {
     DEVICE_NORM,
     DEVICE_SILU,
     DEVICE_ARGMAX,
-    DEVICE_SAMPLE, /* candidates */
-    DEVICE_HEADS,  /* queries and keys rotated, keys and values written */
+    DEVICE_SAMPLE,      /* candidates */
+    DEVICE_SPLIT_HEADS, /* queries and keys rotated, keys and values written */
     DEVICE_ATTEND,
     DEVICE_PAGES,
     DEVICE_PRODUCT,

@@ -60,7 +60,7 @@ static void norm(const pass *p, const float *w)
 static void rotate_heads(const pass *p, const layer *l, int index)
 {
     device *d = p->d;
-    heads_args a = {};
+    split_heads_args a = {};
     a.qkv = d->b.qkv;
     a.n_rows = p->as.n_rows;
     a.n_heads = (int)d->model.n_heads;

@@ -67,9 +67,9 @@ void find_candidates(stream_t s, const float *logits, const int32_t *best,
                      void *scratch, device_candidates *out);
 size_t candidates_scratch_bytes(size_t n_rows, size_t n_vocab);
 
-/* ---- heads.cu */
+/* ---- split_heads.cu */
 
-struct heads_args {
+struct split_heads_args {
     const float *qkv; /* [T, (H + 2 KVH) * HD] products, bias added */
     int n_rows, n_heads, n_kv_heads, head_dim, n_rot;
     enum rope_pairing pairing;
@@ -82,7 +82,7 @@ struct heads_args {
     bf16 *q; /* [T, H * HD] out */
 };
 /* Norms and rotates queries and keys, writes keys and values to their pages. */
-void split_heads(stream_t s, const heads_args &a);
+void split_heads(stream_t s, const split_heads_args &a);
 
 /* ---- attend.cu */
 
