@@ -35,7 +35,7 @@ struct pass {
 int device_multiply(device *d, product_fn *f, const fused *w, const bf16 *x, int n_rows,
                     product_out kind, void *y, struct err *e)
 {
-    const size_t element = kind == PRODUCT_BF16 ? sizeof(bf16) : sizeof(float);
+    const size_t element = product_out_bytes(kind);
     for (int i = 0; i < w->n_parts; i++) {
         const int column = w->columns[i];
         const float *bias = w->bias ? w->bias + column : NULL;

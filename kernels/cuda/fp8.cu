@@ -189,14 +189,9 @@ KERNEL void finish_row(finish_args a)
     store_quad(out, q, a.n_outputs, a.is_wide, y);
 }
 
-static size_t bytes_of_y(product_out kind)
-{
-    return kind == PRODUCT_BF16 ? sizeof(bf16) : sizeof(float);
-}
-
 static void finish(stream_t s, finish_args a, int n_rows)
 {
-    const size_t element = bytes_of_y(a.kind);
+    const size_t element = product_out_bytes(a.kind);
     a.is_wide = a.y_stride % 4 == 0 && is_on(a.y, 4 * element) && is_on(a.bias, 16);
     const dim3 grid((unsigned)divide_up(a.n_outputs, 4 * FLAT_THREADS), (unsigned)n_rows);
     LAUNCH(finish_row, grid, FLAT_THREADS, 0, s, a);
@@ -323,7 +318,7 @@ static void finish_slice(stream_t s, const fp8_scratch &scratch, const matrix &w
     f.w_scales = w.scales + first;
     f.bias = a.bias ? a.bias + first : nullptr;
     f.kind = a.kind;
-    f.y = (uint8_t *)a.y + (size_t)first * bytes_of_y(a.kind);
+    f.y = (uint8_t *)a.y + (size_t)first * product_out_bytes(a.kind);
     f.y_stride = a.y_stride;
     finish(s, f, a.n_rows);
 }

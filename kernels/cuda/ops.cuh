@@ -146,6 +146,10 @@ void scatter_page(stream_t s, const kv_memory &kv, int page, const void *in);
 /* ---- products.cu */
 
 enum product_out { PRODUCT_F32, PRODUCT_F32_ADD, PRODUCT_BF16 };
+inline size_t product_out_bytes(product_out kind) /* of an element */
+{
+    return kind == PRODUCT_BF16 ? sizeof(bf16) : sizeof(float);
+}
 enum { PRODUCT_INPUTS_MULTIPLE = 32 }; /* of a matrix; others are refused */
 
 /* Plans, workspace and scratch of the products of one device. */
