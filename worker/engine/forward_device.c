@@ -130,11 +130,11 @@ static void fetch_results(struct forward *f, size_t n_later)
     struct forward_device *d = f->on_device;
     bool has_best = false, has_candidates = false;
     for (size_t i = 0; i < d->ended->n_logits; i++) {
-        const enum device_wanted wanted = d->ended->of_row[i];
-        ASSERT(wanted == DEVICE_WANTS_BEST || n_later == 0);
-        has_best = has_best || wanted == DEVICE_WANTS_BEST;
-        has_candidates = has_candidates || wanted == DEVICE_WANTS_CANDIDATES;
-        d->logits_state[i] = wanted == DEVICE_WANTS_LOGITS ? LOGITS_WANTED : LOGITS_AWAY;
+        const enum wanted_of_row wanted = d->ended->of_row[i];
+        ASSERT(wanted == WANTS_BEST || n_later == 0);
+        has_best = has_best || wanted == WANTS_BEST;
+        has_candidates = has_candidates || wanted == WANTS_CANDIDATES;
+        d->logits_state[i] = wanted == WANTS_LOGITS ? LOGITS_WANTED : LOGITS_AWAY;
     }
     forward_device_fetch_wanted(f);
     if (has_best)
@@ -189,7 +189,7 @@ void forward_device_run_head(struct forward *f)
 
 bool forward_device_is_greedy(const struct forward *f, size_t logits_row)
 {
-    return f->on_device->ended->of_row[logits_row] == DEVICE_WANTS_BEST;
+    return f->on_device->ended->of_row[logits_row] == WANTS_BEST;
 }
 
 int32_t forward_device_best(const struct forward *f, size_t logits_row)
@@ -202,8 +202,7 @@ const struct device_candidates *forward_device_candidates(const struct forward *
                                                           size_t logits_row)
 {
     const struct forward_device *d = f->on_device;
-    return d->ended->of_row[logits_row] == DEVICE_WANTS_CANDIDATES ? &d->candidates[logits_row]
-                                                                   : NULL;
+    return d->ended->of_row[logits_row] == WANTS_CANDIDATES ? &d->candidates[logits_row] : NULL;
 }
 
 /* Each thread has rows of its own. */

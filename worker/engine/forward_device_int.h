@@ -7,10 +7,13 @@
 
 enum { STEPS_BEGUN_MAX = 2 };
 
-/* What is asked of a step's logits. */
+/* What is read of a row of logits. */
+enum wanted_of_row { WANTS_LOGITS, WANTS_BEST, WANTS_CANDIDATES };
+
+/* Of a step's logits. */
 struct wanted {
     size_t n_logits; /* 0 also when there is no head */
-    uint8_t *of_row; /* [n_logits_max] enum device_wanted */
+    uint8_t *of_row; /* [n_logits_max] enum wanted_of_row */
 };
 
 enum logits_state { LOGITS_AWAY, LOGITS_WANTED, LOGITS_HERE };

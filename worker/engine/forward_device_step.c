@@ -31,16 +31,16 @@ static int32_t add_pages(struct forward_device *d, const struct step_segment *s)
 
 /* Of the segment's k-th logits row, which is k - 1's node's of its draft. Tokens of one place
  * are drawn in one way however a step came to it, so that min_tokens is asked for each row. */
-static enum device_wanted wanted_of(const struct forward *f, const struct step_segment *s,
+static enum wanted_of_row wanted_of(const struct forward *f, const struct step_segment *s,
                                     size_t k)
 {
     if (s->is_greedy)
-        return DEVICE_WANTS_BEST;
+        return WANTS_BEST;
     if (!s->takes_candidates || f->config->n_vocab > DEVICE_CANDIDATES_VOCAB_MAX)
-        return DEVICE_WANTS_LOGITS;
+        return WANTS_LOGITS;
     const size_t n_drawn = s->draft && k > 0 ? s->draft->nodes[k - 1].depth : 0;
-    return seq_n_output(s->seq) + n_drawn >= s->seq->req.min_tokens ? DEVICE_WANTS_CANDIDATES
-                                                                    : DEVICE_WANTS_LOGITS;
+    return seq_n_output(s->seq) + n_drawn >= s->seq->req.min_tokens ? WANTS_CANDIDATES
+                                                                    : WANTS_LOGITS;
 }
 
 static void fill_segment(struct forward *f, const struct step_segment *s)
@@ -58,11 +58,11 @@ static void fill_segment(struct forward *f, const struct step_segment *s)
     }
     const size_t first = s->row + s->n_rows - s->n_logits;
     for (size_t k = 0; k < s->n_logits; k++) {
-        const enum device_wanted wanted = wanted_of(f, s, k);
+        const enum wanted_of_row wanted = wanted_of(f, s, k);
         d->logits_rows[s->logits_row + k] = (int32_t)(first + k);
         d->begun->of_row[s->logits_row + k] = (uint8_t)wanted;
         d->temperatures[s->logits_row + k] =
-            wanted == DEVICE_WANTS_CANDIDATES ? s->seq->req.sample.temperature : 0;
+            wanted == WANTS_CANDIDATES ? s->seq->req.sample.temperature : 0;
     }
 }
 
@@ -212,6 +212,5 @@ struct device_step forward_device_step_of(const struct forward *f)
                                 .slots = d->slots,
                                 .n_logits = f->plan->n_logits,
                                 .logits_rows = d->logits_rows,
-                                .wanted = d->begun->of_row,
                                 .temperatures = d->temperatures};
 }
