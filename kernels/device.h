@@ -1,6 +1,7 @@
 /*
- * A device that runs the forward pass in place of the kernel table: weights, KV pages and
- * activations live in its memory, a step's rows go over in one copy and logits come back.
+ * A device that runs the forward pass in place of the kernel table, and heads beside the model:
+ * weights, KV pages and activations live in its memory. A step's rows go over in one copy; what
+ * comes back is what is asked of its logits: the greatest, the best few, or all of them.
  *
  * The engine's pool, prefix tree and scheduler stay on the host: a device knows pages by their
  * numbers only. A backend is a module, sheaf-NAME.so, which is loaded when it is asked for
@@ -17,7 +18,8 @@
  * and no cut of a row's keys that depends on anything but their positions; inputs are bfloat16
  * then, whatever the weights. Without it the fastest way for the number of rows is taken.
  *
- * Thread: the engine's; steps are computed in the order in which they were given.
+ * Thread: the engine's. A step is only given: it is computed behind what was asked for before,
+ * while the host goes on; what reads waits.
  */
 #ifndef SHEAF_DEVICE_H
 #define SHEAF_DEVICE_H
@@ -136,14 +138,7 @@ struct device_branch {
     int32_t pages;      /* index of the step's pages: the sequence's, from its first on */
 };
 
-/* What is read of a row of logits, and so has to be found. */
-enum device_wanted {
-    DEVICE_WANTS_LOGITS,
-    DEVICE_WANTS_BEST,       /* the place of the greatest */
-    DEVICE_WANTS_CANDIDATES, /* the best and the sum over all */
-};
-
-/* Rows of longer ones are asked for no candidates. */
+/* Rows of a longer vocabulary are asked for no candidates. */
 enum { DEVICE_CANDIDATES = 64, DEVICE_CANDIDATES_VOCAB_MAX = 1 << 20 };
 
 /*
@@ -177,8 +172,7 @@ struct device_step {
 
     size_t n_logits;
     const int32_t *logits_rows; /* [n_logits] rows of the step */
-    const uint8_t *wanted;      /* [n_logits] enum device_wanted */
-    const float *temperatures;  /* [n_logits] where candidates are wanted, else 0 */
+    const float *temperatures;  /* [n_logits] of rows that want candidates, others have 0 */
 
     /* All of them, but when time is measured; modulo L. 0: the head alone, of the rows of the
      * step before. */
@@ -199,8 +193,8 @@ enum device_family {
     DEVICE_NORM,
     DEVICE_SILU,
     DEVICE_ARGMAX,
-    DEVICE_SAMPLE, /* candidates */
-    DEVICE_HEADS,  /* queries and keys rotated, keys and values written */
+    DEVICE_SAMPLE,      /* candidates */
+    DEVICE_SPLIT_HEADS, /* queries and keys rotated, keys and values written */
     DEVICE_ATTEND,
     DEVICE_PAGES,
     DEVICE_PRODUCT,
@@ -252,7 +246,7 @@ struct device_peak_sizes {
 
 struct device;
 
-/* Every call that fails leaves the device as good as closed: close is all that is left. */
+/* A call that fails leaves the device as good as closed: close is all that is left. */
 struct device_backend {
     int abi; /* DEVICE_ABI */
     /* Copies the weights. ERR_UNSUPPORTED with a sentence for a person: no driver, no such
@@ -264,14 +258,15 @@ struct device_backend {
     void (*counters)(const struct device *d, struct device_counters *out);
 
     int (*step)(struct device *d, const struct device_step *s, struct err *e);
-    /* Of the last step, whatever was wanted; read_candidates: of rows that wanted some. Wait
-     * for what they read. Row logits_rows[i], in rising order, goes to its place in out. */
+    /* Of the last step. All wait for what they read. Row logits_rows[i], in rising order, goes
+     * to its place in out. */
     int (*read_logits)(struct device *d, const int32_t *logits_rows, size_t n,
                        float *out /* [n_logits, V] */, struct err *e);
     /* Of the last step that had logits, or with n_later 1 of the one before that: waits for
      * that step alone. */
     int (*read_best)(struct device *d, size_t n_later, int32_t *out /* [n_logits] */,
                      struct err *e);
+    /* Rows that wanted none may hold anything. */
     int (*read_candidates)(struct device *d, struct device_candidates *out /* [n_logits] */,
                            struct err *e);
     int (*read_hidden)(struct device *d, size_t logits_row, float *out, struct err *e);

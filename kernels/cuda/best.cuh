@@ -1,6 +1,7 @@
 /*
  * What is greater, and which of equals comes first: logits and their places as (key, index).
- * Keys are in the order of the floats, with one key for both zeros and 0 for NaN.
+ * Keys are in the order of the floats, with one key for both zeros and 0 for NaN. And how many
+ * thread blocks look for it in a row.
  */
 #ifndef SHEAF_CUDA_BEST_CUH
 #define SHEAF_CUDA_BEST_CUH
@@ -22,6 +23,15 @@ DEVICE uint32_t key_of(float value)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+/* Of zeros the one without a sign; of the key 0 a NaN. */
+DEVICE float value_of(uint32_t key)
+{
+    const uint32_t bits = key & 0x80000000u ? key & 0x7fffffffu : ~key;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 DEVICE found better_of(const found &a, const found &b)
 {
     const bool is_b = b.key > a.key || (b.key == a.key && b.index < a.index);
@@ -35,6 +45,20 @@ DEVICE found best_of_warp(found mine)
         mine = better_of(mine, other);
     }
     return mine;
+}
+
+/* Enough blocks for the device while there are few rows, each with a run worth a launch; no
+ * more of a row than a warp has lanes, which merge them. */
+enum { ROW_PARTS_BLOCKS = 256, ROW_PART_COLS_MIN = 8192 };
+
+/* Of n_rows rows, 1 at least: thread blocks of each. All together have ROW_PARTS_BLOCKS parts
+ * at most where there is more than one of a row. */
+inline int row_parts(int n_rows, int n_cols)
+{
+    int n = divide_up(n_cols, ROW_PART_COLS_MIN);
+    n = n < WARP_LANES ? n : WARP_LANES;
+    n = n < ROW_PARTS_BLOCKS / n_rows ? n : ROW_PARTS_BLOCKS / n_rows;
+    return n > 1 ? n : 1;
 }
 
 #endif

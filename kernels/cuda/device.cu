@@ -75,7 +75,7 @@ static int open_kv(device *d, struct err *e)
     d->kv = {d->options.kv_type, data,
              (int)m->n_layers,   (int)d->plan.n_pages,
              (int)m->n_kv_heads, (int)m->head_dim};
-    return device_take_pinned(d, d->plan.page, "a KV page", (void **)&d->page, e);
+    return device_take_pinned_array(d, d->plan.page, "a KV page", &d->page, e);
 }
 
 static int open_products(device *d, struct err *e)
@@ -127,7 +127,7 @@ static int open_parts(device *d, const device_model *m, struct err *e)
     TRY(device_failure("the device gives no stream", e));
     TRY(device_copy_weights(d, m, e));
     TRY(open_products(d, e));
-    TRY(device_step_open(d, e));
+    TRY(device_buffers_open(d, e));
     TRY(device_heads_open(d, e));
     TRY(open_kv(d, e));
     TRY(device_try_products(d, e));
@@ -140,7 +140,7 @@ static void close_device(device *d)
         return;
     if (d->stream)
         stream_wait(d->stream);
-    device_step_close(d);
+    device_buffers_close(d);
     device_free_graphs(d);
     if (d->products_of)
         products_close(d->products_of);

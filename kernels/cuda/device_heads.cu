@@ -38,30 +38,21 @@ size_t device_heads_bytes(const device_options *o, const device_model *m)
     return o->n_kept_max * place_bytes(m->dim, m->heads->n_heads) + best_few_scratch_bytes();
 }
 
-template <class T> static int take(device *d, size_t n, T **out, struct err *e)
-{
-    void *memory = NULL;
-    TRY(device_take(d, n * sizeof(T), "what heads compute", &memory, e));
-    *out = (T *)memory;
-    return 0;
-}
-
 static int take_buffers(device *d, struct err *e)
 {
     guessing *h = &d->heads;
     const size_t n = d->options.n_kept_max, dim = d->model.dim;
     const size_t n_rows = n * (size_t)h->n_heads;
-    void *memory = NULL;
-    TRY(take(d, n * dim, &h->kept, e));
-    TRY(take(d, n * dim, &h->x, e));
-    TRY(take(d, n * dim, &h->x_rounded, e));
-    TRY(take(d, n_rows * dim, &h->products, e));
-    TRY(take(d, n_rows * dim, &h->states, e));
-    TRY(take(d, n_rows * dim, &h->states_rounded, e));
-    TRY(take(d, n_rows, &h->best, e));
-    TRY(device_take(d, best_few_scratch_bytes(), "what heads compute", &h->best_scratch, e));
-    TRY(device_take_pinned(d, n_rows * sizeof h->pinned[0], "guesses of heads", &memory, e));
-    h->pinned = (device_guess(*)[DEVICE_GUESSES])memory;
+    const char *what = "what heads compute";
+    TRY(device_take_array(d, n * dim, what, &h->kept, e));
+    TRY(device_take_array(d, n * dim, what, &h->x, e));
+    TRY(device_take_array(d, n * dim, what, &h->x_rounded, e));
+    TRY(device_take_array(d, n_rows * dim, what, &h->products, e));
+    TRY(device_take_array(d, n_rows * dim, what, &h->states, e));
+    TRY(device_take_array(d, n_rows * dim, what, &h->states_rounded, e));
+    TRY(device_take_array(d, n_rows, what, &h->best, e));
+    TRY(device_take(d, best_few_scratch_bytes(), what, &h->best_scratch, e));
+    TRY(device_take_pinned_array(d, n_rows, "guesses of heads", &h->pinned, e));
     h->from_rows = (int32_t *)calloc(n_rows, sizeof h->from_rows[0]);
     h->to_rows = (int32_t *)calloc(n_rows, sizeof h->to_rows[0]);
     if (!h->from_rows || !h->to_rows)

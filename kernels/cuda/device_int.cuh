@@ -4,6 +4,7 @@
  *     device.cu          the table; opening and closing
  *     device_plan.cu     what memory there is for what, before any is taken
  *     device_weights.cu  the model's weights, copied
+ *     device_buffers.cu  the memory of steps: activations, results
  *     device_step.cu     a step: its shape, its layers, its head
  *     device_meta.cu     a step's metadata, copied
  *     device_graph.cu    steps of few rows as graphs
@@ -203,6 +204,23 @@ int device_settle(device *d, const char *what, struct err *e);
 /* Memory that lives as long as the device. ERR_NOMEM says what it was for. */
 int device_take(device *d, size_t bytes, const char *what, void **out, struct err *e);
 int device_take_pinned(device *d, size_t bytes, const char *what, void **out, struct err *e);
+/* The same for n of a type. */
+template <class T>
+int device_take_array(device *d, size_t n, const char *what, T **out, struct err *e)
+{
+    void *memory = NULL;
+    TRY(device_take(d, n * sizeof(T), what, &memory, e));
+    *out = (T *)memory;
+    return 0;
+}
+template <class T>
+int device_take_pinned_array(device *d, size_t n, const char *what, T **out, struct err *e)
+{
+    void *memory = NULL;
+    TRY(device_take_pinned(d, n * sizeof(T), what, &memory, e));
+    *out = (T *)memory;
+    return 0;
+}
 
 /* ERR_UNSUPPORTED with a sentence, when its weights are wanted in FP8 and it has no products of
  * those. */
@@ -242,17 +260,17 @@ int device_run_by_graph(device *d, const step_shape *shape, device_work *work,
                         const void *context, struct err *e);
 void device_free_graphs(device *d);
 
-/* Begins to copy a result of a step to pinned memory. */
-void device_fetch(device *d, void *to, const void *from, size_t bytes);
-int device_step_open(device *d, struct err *e);
-/* Needs the weights and what device_step_open() takes. */
+int device_buffers_open(device *d, struct err *e);
+void device_buffers_close(device *d);
+/* Needs the weights and buffers. */
 int device_try_products(device *d, struct err *e);
 /* Parts of a matrix, each by f: product or product_prepare. */
 int device_multiply(device *d, product_fn *f, const fused *w, const bf16 *x, int n_rows,
                     product_out kind, void *y, struct err *e);
-void device_step_close(device *d);
 int device_run_step(device *d, const device_step *s, struct err *e);
 
+/* Begins to copy a result of a step to pinned memory. */
+void device_fetch(device *d, void *to, const void *from, size_t bytes);
 int device_read_logits(device *d, const int32_t *logits_rows, size_t n, float *out,
                        struct err *e);
 int device_read_best(device *d, size_t n_later, int32_t *out, struct err *e);

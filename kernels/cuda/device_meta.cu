@@ -35,14 +35,11 @@ size_t device_step_bytes(const device_options *o, const device_model *m)
 int device_meta_open(device *d, struct err *e)
 {
     stage *m = &d->meta;
-    void *memory = NULL;
+    const char *what = "a step's metadata";
     m->bytes = device_step_bytes(&d->options, &d->model);
-    TRY(device_take(d, m->bytes, "a step's metadata", &memory, e));
-    m->on_device = (uint8_t *)memory;
-    for (int i = 0; i < STAGES; i++) {
-        TRY(device_take_pinned(d, m->bytes, "a step's metadata", &memory, e));
-        m->pinned[i] = (uint8_t *)memory;
-    }
+    TRY(device_take_array(d, m->bytes, what, &m->on_device, e));
+    for (int i = 0; i < STAGES; i++)
+        TRY(device_take_pinned_array(d, m->bytes, what, &m->pinned[i], e));
     return 0;
 }
 

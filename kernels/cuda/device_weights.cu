@@ -22,10 +22,10 @@ static int copy_floats(copier *c, const float *from, size_t n, const float **out
     *out = NULL;
     if (!from)
         return 0;
-    void *to = NULL;
-    TRY(device_take(c->d, n * sizeof(float), "a vector", &to, c->e));
+    float *to = NULL;
+    TRY(device_take_array(c->d, n, "a vector", &to, c->e));
     copy_to_device(c->d->stream, to, from, n * sizeof(float));
-    *out = (const float *)to;
+    *out = to;
     return 0;
 }
 
@@ -33,17 +33,15 @@ static int copy_floats(copier *c, const float *from, size_t n, const float **out
 static int copy_blocks(copier *c, const device_tensor *const *tensors, int n, uint8_t **out)
 {
     size_t bytes = 0, used = 0;
-    void *to = NULL;
     for (int i = 0; i < n; i++)
         bytes += tensors[i]->n_rows * quant_row_bytes(tensors[i]->type, tensors[i]->n_cols);
-    TRY(device_take(c->d, bytes, "weights", &to, c->e));
+    TRY(device_take_array(c->d, bytes, "weights", out, c->e));
     for (int i = 0; i < n; i++) {
         const device_tensor *t = tensors[i];
         const size_t part = t->n_rows * quant_row_bytes(t->type, t->n_cols);
-        copy_to_device(c->d->stream, (uint8_t *)to + used, t->data, part);
+        copy_to_device(c->d->stream, *out + used, t->data, part);
         used += part;
     }
-    *out = (uint8_t *)to;
     return 0;
 }
 
@@ -94,32 +92,29 @@ static int convert_rows(copier *c, const device_tensor *t, const converted &to)
 static int copy_rows(copier *c, const device_tensor *const *tensors, int n, bf16 **out)
 {
     size_t n_elements = 0, used = 0;
-    void *to = NULL;
     for (int i = 0; i < n; i++)
         n_elements += tensors[i]->n_rows * tensors[i]->n_cols;
-    TRY(device_take(c->d, n_elements * sizeof(bf16), "weights", &to, c->e));
+    TRY(device_take_array(c->d, n_elements, "weights", out, c->e));
     for (int i = 0; i < n; i++) {
-        TRY(convert_rows(c, tensors[i], {(bf16 *)to + used, NULL, NULL}));
+        TRY(convert_rows(c, tensors[i], {*out + used, NULL, NULL}));
         used += tensors[i]->n_rows * tensors[i]->n_cols;
     }
-    *out = (bf16 *)to;
     return 0;
 }
 
 static int copy_fp8(copier *c, const device_tensor *const *tensors, int n, matrix *out)
 {
     const size_t n_rows = (size_t)out->n_rows, n_cols = (size_t)out->n_cols;
-    void *codes = NULL, *scales = NULL;
-    TRY(device_take(c->d, n_rows * n_cols, "weights", &codes, c->e));
-    TRY(device_take(c->d, n_rows * sizeof(float), "scales of weights", &scales, c->e));
-    converted to = {NULL, (uint8_t *)codes, (float *)scales};
+    converted to = {};
+    TRY(device_take_array(c->d, n_rows * n_cols, "weights", &to.codes, c->e));
+    TRY(device_take_array(c->d, n_rows, "scales of weights", &to.scales, c->e));
+    out->codes = to.codes;
+    out->scales = to.scales;
     for (int i = 0; i < n; i++) {
         TRY(convert_rows(c, tensors[i], to));
         to.codes += tensors[i]->n_rows * n_cols;
         to.scales += tensors[i]->n_rows;
     }
-    out->codes = (const uint8_t *)codes;
-    out->scales = (const float *)scales;
     return 0;
 }
 
@@ -210,15 +205,15 @@ static int copy_head_block(copier *c, const device_heads *h, size_t block, guess
 {
     const device_tensor *tensors[DEVICE_HEADS_MAX] = {};
     const size_t dim = c->d->model.dim;
-    void *biases = NULL;
-    TRY(device_take(c->d, h->n_heads * dim * sizeof(float), "biases of heads", &biases, c->e));
+    float *biases = NULL;
+    TRY(device_take_array(c->d, h->n_heads * dim, "biases of heads", &biases, c->e));
     for (size_t i = 0; i < h->n_heads; i++) {
         tensors[i] = &h->weights[block][i];
         ASSERT(tensors[i]->type == tensors[0]->type);
-        copy_to_device(c->d->stream, (float *)biases + i * dim, h->biases[block][i],
+        copy_to_device(c->d->stream, biases + i * dim, h->biases[block][i],
                        dim * sizeof(float));
     }
-    out->biases[block] = (const float *)biases;
+    out->biases[block] = biases;
     return copy_matrix(c, tensors, (int)h->n_heads, form_of(&h->weights[block][0]),
                        &out->blocks[block]);
 }

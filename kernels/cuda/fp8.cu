@@ -14,6 +14,7 @@
  * alone.
  */
 #include "blocks.cuh"
+#include "buckets.h"
 #include "count.cuh"
 #include "e4m3.cuh"
 #include "lines.cuh"
@@ -188,14 +189,9 @@ KERNEL void finish_row(finish_args a)
     store_quad(out, q, a.n_outputs, a.is_wide, y);
 }
 
-static size_t bytes_of_y(product_out kind)
-{
-    return kind == PRODUCT_BF16 ? sizeof(bf16) : sizeof(float);
-}
-
 static void finish(stream_t s, finish_args a, int n_rows)
 {
-    const size_t element = bytes_of_y(a.kind);
+    const size_t element = product_out_bytes(a.kind);
     a.is_wide = a.y_stride % 4 == 0 && is_on(a.y, 4 * element) && is_on(a.bias, 16);
     const dim3 grid((unsigned)divide_up(a.n_outputs, 4 * FLAT_THREADS), (unsigned)n_rows);
     LAUNCH(finish_row, grid, FLAT_THREADS, 0, s, a);
@@ -224,10 +220,7 @@ static size_t rows_of(const products_options &o)
  * them have plans. */
 static size_t rows_of_slice(size_t n_rows)
 {
-    size_t rows = ROWS_MULTIPLE;
-    while (rows < n_rows)
-        rows *= 2;
-    return rows;
+    return power_of_two_from(n_rows < ROWS_MULTIPLE ? (size_t)ROWS_MULTIPLE : n_rows);
 }
 
 static size_t sums_bytes_of(const products_options &o)
@@ -325,7 +318,7 @@ static void finish_slice(stream_t s, const fp8_scratch &scratch, const matrix &w
     f.w_scales = w.scales + first;
     f.bias = a.bias ? a.bias + first : nullptr;
     f.kind = a.kind;
-    f.y = (uint8_t *)a.y + (size_t)first * bytes_of_y(a.kind);
+    f.y = (uint8_t *)a.y + (size_t)first * product_out_bytes(a.kind);
     f.y_stride = a.y_stride;
     finish(s, f, a.n_rows);
 }

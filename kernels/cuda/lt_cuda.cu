@@ -103,7 +103,7 @@ static plan_key key_of(const product_args &a, int n_rows, bool is_exact)
     key.is_e4m3 = a.x_codes;
     key.kind = a.kind;
     key.bias_align = a.bias ? align_of(a.bias, sizeof(float)) : 0;
-    key.y_align = align_of(a.y, a.kind == PRODUCT_BF16 ? sizeof(bf16) : sizeof(float));
+    key.y_align = align_of(a.y, product_out_bytes(a.kind));
     key.y_stride = a.y_stride;
     return key;
 }

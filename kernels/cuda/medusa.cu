@@ -157,10 +157,8 @@ DEVICE few few_of_warp(few mine)
 DEVICE void write_few(const few &f, device_guess *out)
 {
     for (int i = 0; i < FEW; i++) {
-        const uint32_t key = f.best[i].key;
-        const uint32_t bits = key & 0x80000000u ? key & 0x7fffffffu : ~key;
-        memcpy(&out[i].value, &bits, sizeof bits); /* of none a NaN */
-        out[i].index = key == 0 ? -1 : f.best[i].index;
+        out[i].value = value_of(f.best[i].key); /* of none a NaN */
+        out[i].index = f.best[i].key == 0 ? -1 : f.best[i].index;
     }
 }
 
@@ -208,20 +206,9 @@ KERNEL void best_few_of_parts(const few *parts, int n_parts,
         write_few(all, best[blockIdx.x]);
 }
 
-/* Enough blocks for the device while there are few rows, each with a run worth a launch. */
-enum { FEW_BLOCKS = 256, FEW_PART_COLS_MIN = 8192 };
-
-static int few_n_parts(int n_rows, int n_cols)
-{
-    int n = divide_up(n_cols, FEW_PART_COLS_MIN);
-    n = n < WARP_LANES ? n : WARP_LANES;
-    n = n < FEW_BLOCKS / n_rows ? n : FEW_BLOCKS / n_rows;
-    return n > 1 ? n : 1;
-}
-
 size_t best_few_scratch_bytes(void)
 {
-    return FEW_BLOCKS * sizeof(few);
+    return ROW_PARTS_BLOCKS * sizeof(few);
 }
 
 void best_few(stream_t s, const float *logits, int n_rows, int n_cols, int stride,
@@ -230,7 +217,7 @@ void best_few(stream_t s, const float *logits, int n_rows, int n_cols, int strid
     ASSERT(n_rows >= 0 && n_rows <= GRID_Y_MAX && n_cols > 0 && stride >= n_cols);
     if (n_rows == 0)
         return;
-    const int n_parts = scratch ? few_n_parts(n_rows, n_cols) : 1;
+    const int n_parts = scratch ? row_parts(n_rows, n_cols) : 1;
     best_few_args a = {};
     a.logits = logits;
     a.n_cols = n_cols;

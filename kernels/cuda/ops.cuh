@@ -67,9 +67,9 @@ void find_candidates(stream_t s, const float *logits, const int32_t *best,
                      void *scratch, device_candidates *out);
 size_t candidates_scratch_bytes(size_t n_rows, size_t n_vocab);
 
-/* ---- heads.cu */
+/* ---- split_heads.cu */
 
-struct heads_args {
+struct split_heads_args {
     const float *qkv; /* [T, (H + 2 KVH) * HD] products, bias added */
     int n_rows, n_heads, n_kv_heads, head_dim, n_rot;
     enum rope_pairing pairing;
@@ -82,7 +82,7 @@ struct heads_args {
     bf16 *q; /* [T, H * HD] out */
 };
 /* Norms and rotates queries and keys, writes keys and values to their pages. */
-void split_heads(stream_t s, const heads_args &a);
+void split_heads(stream_t s, const split_heads_args &a);
 
 /* ---- attend.cu */
 
@@ -146,6 +146,10 @@ void scatter_page(stream_t s, const kv_memory &kv, int page, const void *in);
 /* ---- products.cu */
 
 enum product_out { PRODUCT_F32, PRODUCT_F32_ADD, PRODUCT_BF16 };
+inline size_t product_out_bytes(product_out kind) /* of an element */
+{
+    return kind == PRODUCT_BF16 ? sizeof(bf16) : sizeof(float);
+}
 enum { PRODUCT_INPUTS_MULTIPLE = 32 }; /* of a matrix; others are refused */
 
 /* Plans, workspace and scratch of the products of one device. */

@@ -95,17 +95,12 @@ void products_force(products *p, product_way way)
     p->forced = way;
 }
 
-static size_t bytes_of_element(product_out kind)
-{
-    return kind == PRODUCT_BF16 ? sizeof(bf16) : sizeof(float);
-}
-
 void count_product(const product_args &a, uint64_t row_bytes)
 {
     const uint64_t n = (uint64_t)a.n_outputs;
     const uint64_t t = (uint64_t)a.n_rows;
     const uint64_t k = (uint64_t)a.n_inputs;
-    const uint64_t written = t * n * bytes_of_element(a.kind);
+    const uint64_t written = t * n * product_out_bytes(a.kind);
     const uint64_t x_bytes = a.x_codes ? sizeof *a.x_codes : sizeof *a.x;
     uint64_t read = n * row_bytes + t * k * x_bytes + (a.bias ? n * sizeof(float) : 0);
     if (a.kind == PRODUCT_F32_ADD)
@@ -154,7 +149,7 @@ static int multiply_by_scratch(products *p, stream_t s, const matrix &w, bool is
         const int left = w.n_rows - first;
         a.n_outputs = left < most ? left : most;
         a.bias = whole.bias ? whole.bias + first : nullptr;
-        a.y = (uint8_t *)whole.y + (size_t)first * bytes_of_element(a.kind);
+        a.y = (uint8_t *)whole.y + (size_t)first * product_out_bytes(a.kind);
         if (!p->only_prepares)
             dequantize_rows(s, w.type, w.blocks + (size_t)first * row_bytes, a.n_outputs,
                             w.n_cols, p->scratch);

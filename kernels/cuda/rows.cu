@@ -299,20 +299,9 @@ KERNEL void argmax_of_parts(const found *parts, int n_parts, int32_t *best)
         best[blockIdx.x] = index_of(all);
 }
 
-/* Enough blocks for the device while there are few rows, each with a run worth a launch. */
-enum { ARGMAX_BLOCKS = 256, ARGMAX_PART_COLS_MIN = 8192 };
-
-static int argmax_n_parts(int n_rows, int n_vocab)
-{
-    int n = divide_up(n_vocab, ARGMAX_PART_COLS_MIN);
-    n = n < WARP_LANES ? n : WARP_LANES;
-    n = n < ARGMAX_BLOCKS / n_rows ? n : ARGMAX_BLOCKS / n_rows;
-    return n > 1 ? n : 1;
-}
-
 size_t argmax_scratch_bytes(void)
 {
-    return ARGMAX_BLOCKS * sizeof(found);
+    return ROW_PARTS_BLOCKS * sizeof(found);
 }
 
 void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *best,
@@ -322,7 +311,7 @@ void argmax(stream_t s, const float *logits, int n_rows, int n_vocab, int32_t *b
     if (n_rows == 0)
         return;
     const bool is_wide = n_vocab % 4 == 0 && is_on(logits, 16);
-    const int n_parts = scratch ? argmax_n_parts(n_rows, n_vocab) : 1;
+    const int n_parts = scratch ? row_parts(n_rows, n_vocab) : 1;
     const int part_quads = divide_up(divide_up(n_vocab, 4), n_parts);
     found *parts = (found *)scratch;
     const dim3 grid((unsigned)n_parts, (unsigned)n_rows);

@@ -16,9 +16,8 @@
  * long as the reading; a histogram of keys would have all of a row's logits in a few bins.
  */
 #include "best.cuh"
-#include "ops.cuh"
-
 #include "count.cuh"
+#include "ops.cuh"
 
 extern "C" {
 #include "base/check.h"
@@ -54,12 +53,7 @@ DEVICE device_candidate unpacked(uint64_t packed)
 {
     if (packed == 0)
         return {0.0f, -1};
-    const uint32_t key = (uint32_t)(packed >> 32);
-    const uint32_t bits = key & 0x80000000u ? key ^ 0x80000000u : ~key;
-    device_candidate c;
-    memcpy(&c.logit, &bits, sizeof bits);
-    c.id = (int32_t)(0xffffffffu - (uint32_t)packed);
-    return c;
+    return {value_of((uint32_t)(packed >> 32)), (int32_t)(0xffffffffu - (uint32_t)packed)};
 }
 
 /* ---- the best of a block's values, some of them each thread's */

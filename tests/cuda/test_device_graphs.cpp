@@ -137,7 +137,6 @@ struct made_step {
     host_array<device_attend_row> rows;
     host_array<device_span> spans;
     host_array<device_block> blocks;
-    host_array<uint8_t> wanted;
     host_array<float> temperatures;
 };
 
@@ -169,7 +168,6 @@ static made_step step_of(sequences *s, const host_array<int> &n_new, float tempe
         for (int page = 0; page < (s->lengths[i] + 31) / 32; page++)
             m.pages.push_back(4 * i + page);
         m.logits_rows.push_back((int)m.tokens.size() - 1);
-        m.wanted.push_back(temperature > 0 ? DEVICE_WANTS_CANDIDATES : DEVICE_WANTS_BEST);
         m.temperatures.push_back(temperature);
     }
     return m;
@@ -191,7 +189,6 @@ static device_step view(const made_step &m)
     s.pages = m.pages.data();
     s.n_logits = m.logits_rows.size();
     s.logits_rows = m.logits_rows.data();
-    s.wanted = m.wanted.data();
     s.temperatures = m.temperatures.data();
     s.n_layers = L;
     s.has_head = true;
@@ -201,7 +198,7 @@ static device_step view(const made_step &m)
 static void add_candidates(const opened &o, const made_step &m, host_array<float> *out)
 {
     struct err e = {};
-    host_array<device_candidates> found(m.wanted.size());
+    host_array<device_candidates> found(m.logits_rows.size());
     must(o.table->read_candidates(o.d, found.data(), &e), e);
     for (const device_candidates &row : found) {
         out->push_back((float)row.total);
@@ -227,7 +224,7 @@ static host_array<float> run(const opened &o, const made_step &m)
     must(o.table->read_best(o.d, 0, best.data(), &e), e);
     for (int32_t b : best)
         out.push_back((float)b);
-    if (m.wanted[0] == DEVICE_WANTS_CANDIDATES)
+    if (m.temperatures[0] > 0)
         add_candidates(o, m, &out);
     return out;
 }

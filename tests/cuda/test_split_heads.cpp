@@ -324,7 +324,7 @@ static void heads_count_what_they_cost(void **)
     count_into(&counters);
     split_rows(c, inputs_of(c), 0, 3);
     count_into(NULL);
-    const device_cost &cost = counters.of[DEVICE_HEADS];
+    const device_cost &cost = counters.of[DEVICE_SPLIT_HEADS];
     assert_int_equal(cost.launches, 1);
     assert_int_equal(cost.bytes_read, (3 * 8 * 64 + 3 * 32 + 64 + 3) * 4);
     assert_int_equal(cost.bytes_written, 3 * 8 * 64 * 2);

@@ -8,7 +8,7 @@
 static const char *const families[DEVICE_N_FAMILIES] = {
     [DEVICE_EMBED] = "embed",     [DEVICE_NORM] = "norm",
     [DEVICE_SILU] = "silu",       [DEVICE_ARGMAX] = "argmax",
-    [DEVICE_SAMPLE] = "sample",   [DEVICE_HEADS] = "heads",
+    [DEVICE_SAMPLE] = "sample",   [DEVICE_SPLIT_HEADS] = "heads",
     [DEVICE_ATTEND] = "attend",   [DEVICE_PAGES] = "pages",
     [DEVICE_PRODUCT] = "product", [DEVICE_DEQUANTIZE] = "dequantize",
     [DEVICE_GUESS] = "guess",

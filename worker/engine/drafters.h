@@ -7,7 +7,8 @@
  *                        that is, and so is the answer its request expects; all memory is taken
  *                        here
  *     drafters_proposers a step asks for drafts: the sequence's new tokens are followed first
- *     drafters_note_hidden  a step has drawn tokens
+ *     drafters_note_hidden  a step has drawn tokens; with a device drafters_note_row, and
+ *                        drafters_keep_rows when all of the step have been noted
  *     drafters_end       it is finished: tokens nobody asked behind still teach
  *
  * A sequence keeps its drafter while it is preempted: its tokens stay the same. One with a salt
@@ -52,8 +53,8 @@ void drafters_end(struct drafters *d, struct seq *seq);
 
 /* The hidden state behind the last norm, [D], that the sequence's last token was drawn from. */
 void drafters_note_hidden(struct drafters *d, struct seq *seq, const float *hidden);
-/* On a device instead: it stands behind this logits row of the step. Kept with all that the
- * step has noted, which is what drafters_keep_rows does. */
+/* On a device instead: it stands behind this logits row of the step. drafters_keep_rows keeps
+ * all that were noted, before the next step is given. */
 void drafters_note_row(struct drafters *d, struct seq *seq, size_t logits_row);
 void drafters_keep_rows(struct drafters *d);
 

@@ -204,7 +204,7 @@ struct engine_plan engine_plan(const struct engine *eng);
 struct engine_counters engine_counters(const struct engine *eng);
 /* What steps have cost the device since it was opened (device.h); false: there is none. */
 bool engine_device_counters(const struct engine *eng, struct device_counters *out);
-/* The CPU's, which computes drafts even when there is a device. */
+/* The CPU's, which computes a draft model even when there is a device. */
 const struct kernels *engine_kernels(const struct engine *eng);
 
 /*

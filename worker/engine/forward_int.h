@@ -109,9 +109,9 @@ struct forward {
     bool *is_greedy;    /* [n_logits_max] */
 
     struct attention_scratch *scratch; /* [threads] */
-    struct forward_device *on_device;  /* or NULL; then nothing of the above has memory but
-                                          cos_sin and logits */
-    float *hidden_rows;                /* with it: [n_logits_max, D] as last, fetched */
+    struct forward_device *on_device;  /* or NULL. With it nothing of the above has memory but
+                                          cos_sin and logits, and there are: */
+    float *hidden_rows;                /* [n_logits_max, D] as last, fetched */
     struct attention_plan attention;
 
     /* The step being computed. */
@@ -147,7 +147,7 @@ void forward_keep_best(struct best *best, float value, int32_t index);
 /* Cosine and sine of each rotated pair at a position: [n_rot / 2, 2]. */
 void forward_angles(const struct forward *f, size_t position, float *out);
 
-/* With a device (forward_device.c). */
+/* With a device (forward_device.c, forward_device_step.c). */
 size_t forward_device_slots_max(size_t n_rows_max);
 int forward_device_open(struct forward *f, struct err *e);
 void forward_device_close(struct forward *f);

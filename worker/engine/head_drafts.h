@@ -1,12 +1,13 @@
 /*
- * Heads as a source of drafts. Of every sequence the hidden row is kept that its last token was
- * drawn from: behind position t where t + 1 is the last token's, so that the heads say what
- * follows it. Before a step they are run once for all sequences that will be asked. What they
- * said waits until as many tokens have followed as there are heads, so that the deep ones are
- * judged whatever became of the draft.
+ * Heads as a source of drafts. Of every sequence the hidden row is kept, here or on the device
+ * that computed it, that its last token was drawn from: behind position t where t + 1 is the
+ * last token's, so that the heads say what follows it. Before a step they are run once for all
+ * sequences that will be asked. What they said waits until as many tokens have followed as
+ * there are heads, so that the deep ones are judged whatever became of the draft.
  *
  *     head_drafts_begin     a sequence is submitted: memory for its row and guesses
- *     head_drafts_note      a step drew tokens for it
+ *     head_drafts_note      a step drew tokens for it; with a device head_drafts_note_row, and
+ *                           head_drafts_keep_rows when all have been noted
  *     head_drafts_proposer  prepare runs the heads, propose adds what they said
  *     head_drafts_end       it is finished
  *
@@ -53,8 +54,8 @@ int head_drafts_begin(struct head_drafts *d, struct seq *seq, struct err *e);
 void head_drafts_end(struct head_drafts *d, struct seq *seq);
 /* hidden: [D], of the row that the sequence's last token was drawn from; copied. */
 void head_drafts_note(struct head_drafts *d, struct seq *seq, const float *hidden);
-/* With a device: it is that of a logits row of the step, and stays there; and the same for all
- * that were noted, before the next step. */
+/* With a device instead: it is that of a logits row of the step, and stays there.
+ * head_drafts_keep_rows keeps all that were noted, before the next step is given. */
 void head_drafts_note_row(struct head_drafts *d, struct seq *seq, size_t logits_row);
 void head_drafts_keep_rows(struct head_drafts *d);
 

@@ -1,5 +1,6 @@
 /*
- * Heads on a device: what it is told of them when it is opened.
+ * Heads on a device: what it is told of them when it is opened. medusa_device.c also has the
+ * run there (medusa.h: medusa_run_kept).
  *
  * A head's own matrices are its floats, which the device rounds to bfloat16 as medusa.h does;
  * outputs of tied heads are the model's rows in their own type, gathered where the draft

@@ -30,7 +30,7 @@ struct head_item {
 };
 
 /* 1 / sqrt(mean + eps) of a head that has a norm. */
-DEVICE float head_scale(const heads_args &a, const head_item &h, int lane)
+DEVICE float head_scale(const split_heads_args &a, const head_item &h, int lane)
 {
     if (!h.norm)
         return 1.0f;
@@ -73,7 +73,7 @@ DEVICE pair_f32 load_elements(const head_item &h, float scale, int i, int j)
 /* Pair p of those that turn is (2 p, 2 p + 1) or (p, p + n_pairs); behind them, from n_rot on,
  * neighbours are pairs that stay as they are. */
 template <typename OUT>
-DEVICE void write_head(const heads_args &a, const head_item &h, int lane, OUT *out)
+DEVICE void write_head(const split_heads_args &a, const head_item &h, int lane, OUT *out)
 {
     const float scale = head_scale(a, h, lane);
     for (int p = lane; p < a.head_dim / 2; p += WARP_LANES) {
@@ -96,7 +96,7 @@ DEVICE void write_head(const heads_args &a, const head_item &h, int lane, OUT *o
 }
 
 /* Where the key (0) or value (1) of a row's KV head goes, in elements. */
-DEVICE int64_t kv_place(const heads_args &a, int row, int kv_head, int which)
+DEVICE int64_t kv_place(const split_heads_args &a, int row, int kv_head, int which)
 {
     const int page = a.kv_slots[row] / PAGE_TOKENS;
     const int slot = a.kv_slots[row] % PAGE_TOKENS;
@@ -105,7 +105,7 @@ DEVICE int64_t kv_place(const heads_args &a, int row, int kv_head, int which)
     return (half * PAGE_TOKENS + slot) * a.head_dim;
 }
 
-DEVICE void write_kv(const heads_args &a, const head_item &h, int lane, int64_t at)
+DEVICE void write_kv(const split_heads_args &a, const head_item &h, int lane, int64_t at)
 {
     if (a.kv.type == KV_BF16)
         write_head(a, h, lane, (bf16 *)a.kv.data + at);
@@ -114,7 +114,7 @@ DEVICE void write_kv(const heads_args &a, const head_item &h, int lane, int64_t 
 }
 
 /* Items are rows times heads: of a row its query heads, its key heads, its value heads. */
-KERNEL void split_head_items(heads_args a)
+KERNEL void split_head_items(split_heads_args a)
 {
     const int lane = (int)threadIdx.x % WARP_LANES;
     const int item = (int)blockIdx.x * HEADS_WARPS + (int)threadIdx.x / WARP_LANES;
@@ -139,7 +139,7 @@ KERNEL void split_head_items(heads_args a)
     }
 }
 
-static void count_heads(const heads_args &a)
+static void count_heads(const split_heads_args &a)
 {
     const uint64_t rows = (uint64_t)a.n_rows;
     const uint64_t q = rows * (uint64_t)a.n_heads;
@@ -152,11 +152,11 @@ static void count_heads(const heads_args &a)
         ((q + 2 * kv) * head_dim + rows * (uint64_t)a.n_rot + n_norms * head_dim) *
             sizeof(float) +
         rows * sizeof *a.kv_slots;
-    count_op(DEVICE_HEADS, 1, read, (q * sizeof(bf16) + 2 * kv * kv_bytes) * head_dim,
+    count_op(DEVICE_SPLIT_HEADS, 1, read, (q * sizeof(bf16) + 2 * kv * kv_bytes) * head_dim,
              (q + kv) * 3 * (uint64_t)a.n_rot + norms * 4 * head_dim);
 }
 
-void split_heads(stream_t s, const heads_args &a)
+void split_heads(stream_t s, const split_heads_args &a)
 {
     ASSERT(a.n_rows >= 0);
     ASSERT(a.head_dim > 0 && a.head_dim % 2 == 0 && a.head_dim == a.kv.head_dim);
