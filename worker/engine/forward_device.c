@@ -119,6 +119,7 @@ bool forward_device_fetch_wanted(struct forward *f)
             d->logits_state[i] = LOGITS_HERE;
             d->rows_to_read[n++] = (int32_t)i;
         }
+    ASSERT(n == 0 || d->n_begun == 0); /* a later step's logits are in their place */
     if (n > 0)
         engine_device_read_logits(f->options.device, d->rows_to_read, n, f->logits);
     return n > 0;
@@ -220,6 +221,7 @@ const float *forward_device_hidden(const struct forward *f, size_t logits_row)
 {
     struct forward_device *d = f->on_device;
     const size_t dim = f->config->dim;
+    ASSERT(d->n_begun == 0);
     for (size_t i = 0; !d->has_hidden && i < d->ended->n_logits; i++)
         engine_device_read_hidden(f->options.device, i, f->hidden_rows + i * dim);
     d->has_hidden = true;
