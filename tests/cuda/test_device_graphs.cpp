@@ -416,12 +416,10 @@ static void run_shape(const opened &o, int i)
     const int n = rows[i % 10];
     const made_step m = step_of(&fresh, i % 10 < 4 ? each(2, n / 2) : each(1, n));
     const host_array<int32_t> some_rows(LOGITS_MAX, n - 1);
-    const host_array<uint8_t> wanted(LOGITS_MAX, DEVICE_WANTS_BEST);
     const host_array<float> temperatures(LOGITS_MAX, 0.0f);
     device_step s = view(m);
     s.n_logits = logits[i / 10];
     s.logits_rows = some_rows.data();
-    s.wanted = wanted.data();
     s.temperatures = temperatures.data();
     must(o.table->step(o.d, &s, &e), e);
 }
