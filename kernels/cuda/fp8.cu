@@ -27,7 +27,6 @@ extern "C" {
 enum {
     ROW_THREADS_MAX = 256,
     ROW_WARPS_MAX = ROW_THREADS_MAX / WARP_LANES,
-    FLAT_THREADS = 128,
     ELEMS_OF_THREAD = 2 * QUAD_ELEMS,
     ROWS_MULTIPLE = 16,         /* of cuBLASLt */
     SLICE_OUTPUTS_MIN = 256,    /* a tile of it, and a multiple of what 16 bytes hold */

@@ -11,6 +11,7 @@
 #include "port.cuh"
 
 enum { WARP_LANES = 32, GRID_Y_MAX = 65535 };
+enum { FLAT_THREADS = 128 }; /* of kernels whose threads know nothing of each other */
 
 struct alignas(16) quad_f32 {
     float v[4];

@@ -11,8 +11,6 @@ extern "C" {
 #include "base/check.h"
 }
 
-enum { FLAT_THREADS = 128 };
-
 /* ---- rows that are kept */
 
 /* They go over with the launch: nothing has to outlive it, and no copy comes before it. */

@@ -13,8 +13,6 @@ extern "C" {
 #include "base/check.h"
 }
 
-enum { FLAT_THREADS = 128 }; /* of kernels whose threads know nothing of each other */
-
 /* ---- embedding */
 
 /* A thread takes a quad; block (t, c) has the c-th run of quads of row t. */

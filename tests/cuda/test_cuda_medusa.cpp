@@ -11,6 +11,7 @@ extern "C" {
 }
 
 #include "arrays.h"
+#include "costs.h"
 #include "count.cuh"
 #include "emu/emu.h"
 #include "ops.cuh"
@@ -238,15 +239,6 @@ static void they_are_found_wherever_they_stand(void **)
 }
 
 /* ---- launches and costs */
-
-static void assert_cost(const device_cost &cost, uint64_t launches, uint64_t bytes_read,
-                        uint64_t bytes_written, uint64_t flops)
-{
-    assert_int_equal(cost.launches, launches);
-    assert_int_equal(cost.bytes_read, bytes_read);
-    assert_int_equal(cost.bytes_written, bytes_written);
-    assert_int_equal(cost.flops, flops);
-}
 
 /* Three rows of 96; a float is 4 bytes, a bfloat16 2, four guesses 32. */
 static void operations_count_what_they_cost(void **)

@@ -11,6 +11,7 @@ extern "C" {
 
 #include "arrays.h"
 #include "blocks.cuh"
+#include "costs.h"
 #include "count.cuh"
 #include "emu/emu.h"
 #include "ops.cuh"
@@ -438,15 +439,6 @@ static void nan_never_wins(void **)
 }
 
 /* ---- launches and costs */
-
-static void assert_cost(const device_cost &cost, uint64_t launches, uint64_t bytes_read,
-                        uint64_t bytes_written, uint64_t flops)
-{
-    assert_int_equal(cost.launches, launches);
-    assert_int_equal(cost.bytes_read, bytes_read);
-    assert_int_equal(cost.bytes_written, bytes_written);
-    assert_int_equal(cost.flops, flops);
-}
 
 /* Three rows of 96: a float is 4 bytes, a bfloat16 2, a Q8_0 block of 32 elements 34. */
 static void operations_count_what_they_cost(void **)
