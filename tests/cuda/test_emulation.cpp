@@ -13,6 +13,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "matrices.h"
 #include "namesake_rig.h"
 #include "port.cuh"
 
@@ -250,28 +251,12 @@ static void fragments_multiply_as_documented(void **)
     device_free(device);
 }
 
-struct loaded {
-    uint32_t plain[4], transposed[4];
-};
-
-/* Row r of matrix m holds 100 m + 10 r + column, and is given by lane 8 m + r. */
-KERNEL void load_kernel(loaded *out)
-{
-    SHARED(uint16_t, rows, 32 * 8);
-    const unsigned lane = threadIdx.x;
-    for (unsigned column = 0; column < 8; column++)
-        rows[8 * lane + column] = (uint16_t)(lane / 8 * 100 + lane % 8 * 10 + column);
-    sync_warp();
-    load_matrix_x4(out[lane].plain, &rows[8 * lane]);
-    load_matrix_x4_transposed(out[lane].transposed, &rows[8 * lane]);
-}
-
 static void matrices_are_loaded_as_documented(void **)
 {
     loaded got[32], *out = (loaded *)device_alloc(sizeof(got));
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         emu_set_seed(seed);
-        LAUNCH(load_kernel, 1, 32, 0, nullptr, out);
+        LAUNCH(load_matrices_of, 1, 32, 0, nullptr, out);
         fetch(got, out, sizeof(got));
         for (uint32_t lane = 0; lane < 32; lane++) {
             for (uint32_t m = 0; m < 4; m++) {
